@@ -81,10 +81,10 @@ pub use api::web::{LockLayer, LockService, ProblemResponse, Refuse};
 pub use attribute::site::{Site, sites};
 pub use contract::backend;
 pub use contract::backend::{
-    AcquireRequest, AnyBackend, Attempt, AttemptAll, Blocked, BlockedNotes, Capabilities, Claim, DoneMark, DoneMarks,
-    EntryState, FleetHolder, Freed, Grant, Inbox, Inspector, JobRecord, JobRecords, JobRun, JobVersion, LockBackend,
-    LockEntry, MAX_VERSION_BYTES, MemberList, NodeReport, QuorumMember, Release, Renewal, Revocation, RevokeFrom,
-    ScanPage, ScanPosition, SharedClaims, SyncReport, Ticket, Vote, Waiter,
+    AcquireRequest, AnyBackend, Attempt, AttemptAll, Blocked, BlockedNotes, Capabilities, Claim, Doctor, DoneMark,
+    DoneMarks, EntryState, Finding, FindingGrade, FleetHolder, Freed, Grant, Inbox, Inspector, JobRecord, JobRecords,
+    JobRun, JobVersion, LockBackend, LockEntry, MAX_VERSION_BYTES, MemberList, NodeReport, QuorumMember, Release,
+    Renewal, Revocation, RevokeFrom, ScanPage, ScanPosition, SharedClaims, SyncReport, Ticket, Vote, Waiter,
 };
 pub use contract::event::{
     Deadlock, DeadlockMember, GrantPath, LockEvent, LockEventKind, LockObserver, MemberHealth, MemberState, Notice,

@@ -25,7 +25,9 @@ use lock_core::{LockError, LockErrorKind, LockKey};
 use lock_postgres as _; // enters the scheme
 
 use crate::args::{Action, Args, generate};
-use crate::commands::{contention, dashboards, forget, jobs, leader, locks, quorum, release, topology, watch, why};
+use crate::commands::{
+    contention, dashboards, doctor, forget, jobs, leader, locks, quorum, release, topology, watch, why,
+};
 use crate::end::{End, Failure, SET_IT, complain};
 use crate::output::Output;
 
@@ -115,6 +117,7 @@ async fn act(url: &str, action: Action, out: &mut Output) -> Result<End, Failure
     let fleet = match &action {
         Action::Sync { key } => return quorum::sync(url, key, out).await,
         Action::Quorum { action } => return quorum::act(url, action, out).await,
+        Action::Doctor => return doctor::doctor(url, out).await,
         Action::Topology => return topology::topology(url, out).await,
         Action::Forget { key, version } => return forget::forget(url, key, version, out).await,
         _ => FleetReader::members(url).map_err(Failure::Url)?,

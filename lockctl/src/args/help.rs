@@ -32,6 +32,7 @@ Examples:
   lockctl release lock:user:42 --expect-owner 5f0e… --reason 'host web-3 is gone, INC-512'
   lockctl run lock:backup --ttl 30s -- ./backup.sh --full
   lockctl --url redlock://10.0.0.1,10.0.0.2,10.0.0.3 sync lock:user:42
+  lockctl --url postgres://app@db-1,db-2/shop doctor
   lockctl --url redis+sentinel://10.0.0.1,10.0.0.2/mymaster topology
   LOCK_URL=redis://:password@redis.internal lockctl watch --json";
 

@@ -174,6 +174,11 @@ pub(crate) enum Action {
     },
     /// Show the servers behind the URL: masters, replicas, sentinels, members of a quorum, and what is wrong with them
     Topology,
+    /// Examine what is behind the store: settings, permissions, poolers, standbys. What works, what is lost, what to set
+    ///
+    /// Of PostgreSQL so far; a store that does not examine its servers says so, with code 3. Code 4 is that no lock can be taken, and 3
+    /// that something could not be found out; with warnings alone it is 0.
+    Doctor,
     /// Look after the members of a quorum, which a URL such as redlock://host,host,host names
     Quorum {
         #[command(subcommand)]

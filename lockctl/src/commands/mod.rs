@@ -2,6 +2,7 @@
 
 pub(crate) mod contention;
 pub(crate) mod dashboards;
+pub(crate) mod doctor;
 pub(crate) mod forget;
 pub(crate) mod jobs;
 pub(crate) mod leader;

@@ -5,6 +5,8 @@
 mod cluster;
 mod contention;
 mod dashboards;
+#[cfg(feature = "postgres")]
+mod doctor;
 mod generated;
 mod jobs;
 mod members;

@@ -3,6 +3,7 @@
 
 mod about;
 mod calls;
+mod doctor;
 mod error;
 mod inspect;
 mod listen;

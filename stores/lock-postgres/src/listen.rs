@@ -10,7 +10,6 @@ use tokio_postgres::types::Type;
 use crate::pin::unsigned;
 use crate::session::Session;
 use crate::store::PostgresStore;
-use crate::url::Settings;
 
 /// How often the session is asked whether it is still there, and the tables are swept.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -46,7 +45,10 @@ async fn hear(store: &PostgresStore, inbox: &Inbox) -> Result<()> {
         }
     })
     .await?;
-    refuse_poolers(&session, settings).await?;
+    if session.is_pooled(settings, config).await? {
+        // The presence would stay in the pool when this process is gone.
+        return Err(not_heard());
+    }
     let (channel, id) = (format!("{}_{}", settings.schema, inbox.id()), inbox.id().to_string());
     // What is said to everybody comes over the other.
     session.run(&format!("LISTEN \"{channel}\"; LISTEN \"{}_revoked\"", settings.schema)).await?;
@@ -77,33 +79,6 @@ async fn hear(store: &PostgresStore, inbox: &Inbox) -> Result<()> {
             }
         }
     }
-}
-
-/// How often a session is looked at for a pooler before it.
-const LOOKS: usize = 16;
-
-/// Refuses a pooler by transaction, where each transaction may run in another session: what is listened for would be heard by whoever gets
-/// the session next, and the presence would stay when this process is gone.
-///
-/// One look proves a pooler, but none proves that there is no pooler: what else runs at that moment may take the sessions in between.
-async fn refuse_poolers(session: &Session, settings: &Settings) -> Result<()> {
-    let config = settings.listen.as_ref().unwrap_or(&settings.config);
-    let pid = async |session: &Session| -> Result<i32> {
-        Ok(session.ask("SELECT pg_backend_pid()", &[]).await?.first().map_or(0, |row| row.get(0)))
-    };
-    let ours = pid(session).await?;
-    // A second one that is inside a transaction takes the session of the first, if they share any.
-    let other = Session::open(settings, config, true, |_| {}).await?;
-    for _ in 0..LOOKS {
-        other.run("BEGIN").await?;
-        let inside = pid(&other).await?;
-        let after = pid(session).await?;
-        other.run("ROLLBACK").await?;
-        if ours != after || inside == ours {
-            return Err(not_heard());
-        }
-    }
-    Ok(())
 }
 
 fn not_heard() -> LockError {

@@ -24,13 +24,14 @@ pub(crate) async fn check(session: &Session, settings: &Settings, may_make: bool
             if !exists(session, &settings.schema).await? {
                 make(session, &settings.schema).await?;
             }
-            version(session, &settings.schema).await
+            version(session, &settings.schema).await.map(drop)
         }
-        known => known,
+        known => known.map(drop),
     }
 }
 
-async fn version(session: &Session, schema: &str) -> Result<()> {
+/// Returns the version that is there, if this program can call it.
+pub(crate) async fn version(session: &Session, schema: &str) -> Result<i32> {
     let rows = session.ask(&format!("SELECT version, oldest FROM {schema}.version_v1()"), &[]).await?;
     let Some(row) = rows.first() else {
         return Err(LockError::misconfigured(format!(
@@ -50,10 +51,17 @@ async fn version(session: &Session, schema: &str) -> Result<()> {
              {VERSION}; take a newer lock-postgres",
         )));
     }
-    Ok(())
+    Ok(version)
 }
 
-async fn exists(session: &Session, schema: &str) -> Result<bool> {
+/// The functions that a user of the store calls, as this version of the file makes them.
+pub(crate) fn functions() -> impl Iterator<Item = &'static str> {
+    let names = SQL.split("CREATE FUNCTION lock_core.").skip(1).filter_map(|rest| rest.split('(').next());
+    // Those of the others call each other, and belong to whoever made them.
+    names.filter(|name| name.ends_with("_v1") || ["pin", "pin_in_statement", "admit"].contains(name))
+}
+
+pub(crate) async fn exists(session: &Session, schema: &str) -> Result<bool> {
     let rows = session.ask(&format!("SELECT FROM pg_namespace WHERE nspname = '{schema}'"), &[]).await?;
     Ok(!rows.is_empty())
 }

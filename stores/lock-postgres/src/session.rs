@@ -15,6 +15,9 @@ use crate::{schema, tls};
 /// How long an answer may take before the connection counts as dead. Every call is shorter by far, and its caller gave up before.
 const SILENCE: Duration = Duration::from_secs(10);
 
+/// How often a session is looked at for a pooler before it.
+const LOOKS: usize = 16;
+
 /// A connection, which ends when this is dropped.
 pub(crate) struct Session {
     client: Client,
@@ -38,8 +41,7 @@ impl Session {
         may_make: bool,
         heard: impl Fn(AsyncMessage) + Send + 'static,
     ) -> Result<Self> {
-        let (client, driver) = tls::connect(config, &settings.node, heard).await?;
-        let mut session = Self { client, driver, schema: settings.schema.as_str().into(), opened: 0 };
+        let mut session = Self::connect(settings, config, heard).await?;
         let look = "SELECT pg_is_in_recovery(), current_setting('transaction_isolation') = 'read committed', \
                     current_setting('server_version_num')::int, floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
         let rows = session.ask(look, &[]).await?;
@@ -57,12 +59,47 @@ impl Session {
                 "this PostgreSQL is older than 14, the first that the lock store works on",
             ));
         }
-        if !committed {
-            // Behind a pooler it would stay with somebody else's connection: there the functions refuse instead.
+        // Behind a pooler it would stay with somebody else's connection: there the functions refuse instead.
+        if !committed && !session.is_pooled(settings, config).await? {
             session.run("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED").await?;
         }
         schema::check(&session, settings, may_make).await?;
         Ok(session)
+    }
+
+    /// Connects, whatever the server is.
+    pub(crate) async fn connect(
+        settings: &Settings,
+        config: &Config,
+        heard: impl Fn(AsyncMessage) + Send + 'static,
+    ) -> Result<Self> {
+        let (client, driver) = tls::connect(config, &settings.node, heard).await?;
+        Ok(Self { client, driver, schema: settings.schema.as_str().into(), opened: 0 })
+    }
+
+    /// Returns whether there is a pooler by transaction in between, where each transaction may run in another session: what is listened
+    /// for would be heard by whoever gets the session next, and what is set would stay with it. `config` is what leads here.
+    ///
+    /// One look proves a pooler, but none proves that there is no pooler: what else runs at that moment may take the sessions in between.
+    pub(crate) async fn is_pooled(&self, settings: &Settings, config: &Config) -> Result<bool> {
+        let ours = self.pid().await?;
+        // A second one that is inside a transaction takes the session of the first, if they share any.
+        let other = Self::connect(settings, config, |_| {}).await?;
+        for _ in 0..LOOKS {
+            other.run("BEGIN").await?;
+            let inside = other.pid().await?;
+            let after = self.pid().await?;
+            other.run("ROLLBACK").await?;
+            if ours != after || inside == ours {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    async fn pid(&self) -> Result<i32> {
+        let rows = self.ask("SELECT pg_backend_pid()", &[]).await?;
+        rows.first().map(|row| row.get(0)).ok_or_else(|| LockError::unavailable("PostgreSQL said nothing of itself"))
     }
 
     /// Sends one statement with the types of its values, which needs no preparation and works behind poolers.

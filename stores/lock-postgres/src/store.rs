@@ -4,9 +4,9 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use lock_core::{
-    AcquireRequest, Attempt, AttemptAll, Blocked, BlockedNotes, Capabilities, Claim, DoneMark, DoneMarks, Freed,
-    Holder, Inbox, Inspector, JobRecord, JobRecords, JobVersion, LockBackend, LockError, LockKey, Release, Renewal,
-    Result,
+    AcquireRequest, Attempt, AttemptAll, Blocked, BlockedNotes, Capabilities, Claim, Doctor, DoneMark, DoneMarks,
+    Freed, Holder, Inbox, Inspector, JobRecord, JobRecords, JobVersion, LockBackend, LockError, LockKey, Release,
+    Renewal, Result,
 };
 
 use crate::listen;
@@ -158,6 +158,10 @@ impl LockBackend for PostgresStore {
     }
 
     fn inspector(&self) -> Option<&impl Inspector> {
+        Some(self)
+    }
+
+    fn doctor(&self) -> Option<&impl Doctor> {
         Some(self)
     }
 }

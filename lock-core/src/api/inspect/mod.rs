@@ -8,7 +8,7 @@ mod topology;
 use std::fmt;
 
 use crate::api::connect::open;
-use crate::contract::backend::{AnyBackend, Blocked, Freed, JobRecord, Revocation, RevokeFrom};
+use crate::contract::backend::{AnyBackend, Blocked, Finding, Freed, JobRecord, Revocation, RevokeFrom};
 use crate::types::error::{LockError, Result};
 use crate::types::key::LockKey;
 use crate::types::owner::OwnerId;
@@ -118,6 +118,16 @@ impl FleetReader {
     /// Safe: it only reads.
     pub async fn ping(&self) -> Result<()> {
         self.store.backend().ping().await
+    }
+
+    /// Examines what is behind the store: servers, settings, permissions. One [`Finding`] for each thing that was looked at, also for
+    /// what could not be found out; a store without a [`Doctor`](crate::Doctor) has one, which says so.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: it leaves nothing behind.
+    pub async fn examine(&self) -> Vec<Finding> {
+        self.store.backend().examine().await
     }
 
     /// Returns the store on the server that keeps a key: of a Redis Cluster, the master of its slot. It

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::contract::backend::{
-    AcquireRequest, AnyBackend, Attempt, AttemptAll, Blocked, BlockedNotes, Capabilities, Claim, DoneMark, DoneMarks,
-    FleetHolder, Freed, Inbox, Inspector, JobRecord, JobRecords, JobVersion, LockBackend, LockEntry, MemberList,
-    QuorumMember, Release, Renewal, Revocation, ScanPage, ScanPosition, SharedClaims, SyncReport, Vote, Waiter,
+    AcquireRequest, AnyBackend, Attempt, AttemptAll, Blocked, BlockedNotes, Capabilities, Claim, Doctor, DoneMark,
+    DoneMarks, Finding, FleetHolder, Freed, Inbox, Inspector, JobRecord, JobRecords, JobVersion, LockBackend,
+    LockEntry, MemberList, QuorumMember, Release, Renewal, Revocation, ScanPage, ScanPosition, SharedClaims,
+    SyncReport, Vote, Waiter,
 };
 use crate::types::error::{LockError, Result};
 use crate::types::fencing::FencingToken;
@@ -128,6 +129,9 @@ twin! {
         async fn job(key: LockKey => &key) -> Result<Option<JobRecord>>;
         async fn keeper(key: LockKey => &key) -> Result<Option<AnyBackend>>;
     }
+    doctor: Doctor {
+        async fn examine() -> Vec<Finding>;
+    }
 }
 
 /// A store that lacks a part: what the machinery is answered instead.
@@ -214,6 +218,14 @@ impl<B: LockBackend> Inspector for Absent<'_, B> {
 
     async fn revoke(&self, _: &LockKey, _: &Revocation) -> Result<Freed> {
         Err(self.tells_nothing())
+    }
+}
+
+/// Nothing found is not *healthy*.
+impl<B: LockBackend> Doctor for Absent<'_, B> {
+    async fn examine(&self) -> Vec<Finding> {
+        let says = format!("a store of the kind {} does not examine its servers", self.0.kind());
+        vec![Finding::unknown("store", says)]
     }
 }
 

@@ -7,6 +7,7 @@
 mod answers;
 mod any;
 mod blocked;
+mod doctor;
 mod done;
 mod driven;
 mod erased;
@@ -30,6 +31,7 @@ use crate::types::system::clock::Clock;
 pub use answers::{Attempt, AttemptAll, Freed, Renewal};
 pub use any::AnyBackend;
 pub use blocked::{Blocked, BlockedNotes};
+pub use doctor::{Doctor, Finding, FindingGrade};
 pub use done::{DoneMark, DoneMarks, JobVersion, MAX_VERSION_BYTES};
 pub(crate) use driven::drive_again;
 use erased::Absent;
@@ -58,7 +60,7 @@ pub use vote::{MemberList, NodeReport, QuorumMember, SyncReport, Vote};
 ///
 /// A store that takes, renews and frees locks is complete. What else it may do comes in parts, each a trait of its own
 /// that the store returns from here if it has it: [`SharedClaims`], [`QuorumMember`], [`BlockedNotes`], [`JobRecords`],
-/// [`DoneMarks`], [`Inspector`].
+/// [`DoneMarks`], [`Inspector`], [`Doctor`].
 ///
 #[doc = include_str!("example.md")]
 #[diagnostic::on_unimplemented(
@@ -223,6 +225,11 @@ pub trait LockBackend: Debug + Send + Sync + Sized + 'static {
 
     /// Returns the part that tells who holds which lock in the whole fleet, if the store has it.
     fn inspector(&self) -> Option<&impl Inspector> {
+        None::<&Absent<'_, Self>>
+    }
+
+    /// Returns the part that examines the servers behind the store, if the store has it.
+    fn doctor(&self) -> Option<&impl Doctor> {
         None::<&Absent<'_, Self>>
     }
 }

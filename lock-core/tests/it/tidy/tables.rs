@@ -255,7 +255,7 @@ pub(super) const TABLES: &[Layers] = &[
         source: LOCKCTL,
         within: "commands",
         modules: &[
-            &["dashboards", "forget", "jobs", "leader", "locks", "release", "topology", "watch"],
+            &["dashboards", "doctor", "forget", "jobs", "leader", "locks", "release", "topology", "watch"],
             &["why"],
             &["contention", "quorum"],
         ],
@@ -284,9 +284,14 @@ pub(super) const TABLES: &[Layers] = &[
             &["schema session"],
             &["calls runner"],
             &["listen store"],
-            &["inspect"],
+            &["doctor", "inspect"],
             &["lib"],
         ],
+    },
+    Layers {
+        source: POSTGRES,
+        within: "doctor",
+        modules: &[&["facts"], &["replication", "server", "settings", "tables", "waiters"]],
     },
     Layers {
         source: GENERATE,

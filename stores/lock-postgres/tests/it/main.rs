@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod conformance;
+mod doctor;
 mod inspect;
 mod marks;
 mod pin;

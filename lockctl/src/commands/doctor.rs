@@ -1,0 +1,77 @@
+//! The command that examines what is behind a store.
+
+use lock_core::inspect::FleetReader;
+use lock_core::text::visible;
+use lock_core::{Finding, FindingGrade};
+use serde_json::{Value, json};
+
+use crate::end::{End, Failure};
+use crate::output::{Output, Table};
+
+/// Examines each store that the URL names: one, or the members of a quorum.
+pub(crate) async fn doctor(url: &str, out: &mut Output) -> Result<End, Failure> {
+    let stores = FleetReader::members(url).map_err(Failure::Url)?;
+    let mut nodes = Vec::new();
+    let mut end = End::Ok;
+    for store in stores {
+        let found = store.examine().await;
+        if out.is_json() {
+            nodes.push(json!({ "node": store.node(), "findings": found.iter().map(document).collect::<Vec<_>>() }));
+        } else {
+            out.line(&table(&found))?;
+            out.line(&summary(store.node(), &found))?;
+        }
+        end = worse(end, &found);
+    }
+    if out.is_json() {
+        out.document(&json!({ "nodes": nodes }))?;
+    }
+    Ok(end)
+}
+
+fn document(finding: &Finding) -> Value {
+    json!({
+        "subject": finding.subject,
+        "grade": finding.grade.as_str(),
+        "says": finding.says,
+        "remedy": finding.remedy,
+    })
+}
+
+fn table(found: &[Finding]) -> String {
+    let mut table = Table::new(&["STATE", "WHAT", "FINDING"]);
+    for finding in found {
+        table.row([finding.grade.as_str().to_owned(), finding.subject.to_string(), finding.says.clone()]);
+        if let Some(remedy) = &finding.remedy {
+            table.row([String::new(), String::new(), format!("-> {remedy}")]);
+        }
+    }
+    table.render()
+}
+
+fn count(found: &[Finding], grade: FindingGrade) -> usize {
+    found.iter().filter(|finding| finding.grade == grade).count()
+}
+
+fn summary(node: &str, found: &[Finding]) -> String {
+    let [refused, unknown, warnings] =
+        [FindingGrade::Refused, FindingGrade::Unknown, FindingGrade::Warning].map(|grade| count(found, grade));
+    let whether = match (refused, unknown) {
+        (0, 0) => "locks can be taken",
+        (0, _) => "whether locks can be taken is not known",
+        _ => "no lock can be taken",
+    };
+    let noun = if warnings == 1 { "warning" } else { "warnings" };
+    format!("{}: {whether}; {warnings} {noun}, {unknown} unknown", visible(node))
+}
+
+/// A store that refuses is worse than one of which something is not known.
+fn worse(end: End, found: &[Finding]) -> End {
+    if end == End::Refused || count(found, FindingGrade::Refused) > 0 {
+        End::Refused
+    } else if end == End::Unavailable || count(found, FindingGrade::Unknown) > 0 {
+        End::Unavailable
+    } else {
+        end
+    }
+}

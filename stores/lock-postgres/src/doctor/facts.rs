@@ -1,0 +1,142 @@
+//! What the server says of itself, of its settings, and of the user.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use lock_core::{Finding, LockError, LockErrorKind, Result};
+use tokio_postgres::Config;
+use tokio_postgres::types::Type;
+
+use crate::session::Session;
+use crate::url::Settings;
+
+/// Of settings whose name is not known to a server nothing is read.
+const SETTINGS: [&str; 17] = [
+    "autovacuum",
+    "default_transaction_isolation",
+    "default_transaction_read_only",
+    "fsync",
+    "idle_in_transaction_session_timeout",
+    "idle_session_timeout",
+    "lock_timeout",
+    "max_connections",
+    "reserved_connections",
+    "server_encoding",
+    "server_version",
+    "statement_timeout",
+    "superuser_reserved_connections",
+    "synchronous_commit",
+    "synchronous_standby_names",
+    "track_counts",
+    "transaction_timeout",
+];
+
+/// What was read at once, at the beginning.
+#[derive(Debug)]
+pub(super) struct Facts {
+    /// Of the server, as 150014.
+    pub(super) version: i32,
+    /// Whether it follows another server.
+    pub(super) follows: bool,
+    /// The user, as a statement names it.
+    pub(super) user: String,
+    /// Whether the user may make a schema.
+    pub(super) may_make: bool,
+    /// How many sessions there are at this server.
+    pub(super) sessions: i64,
+    /// How many servers follow this one, and how many of them a commit waits for. `None` where the user may not see that.
+    pub(super) standbys: (i64, Option<i64>),
+    /// How far the server's clock is ahead of ours, us, and how long it took to ask.
+    pub(super) ahead: i128,
+    pub(super) asked_for: Duration,
+    /// Whether there is a pooler by transaction in between.
+    pub(super) pooled: bool,
+    /// What leads here.
+    pub(super) config: Config,
+    pub(super) settings: BTreeMap<String, String>,
+}
+
+impl Facts {
+    pub(super) async fn read(session: &Session, settings: &Settings, config: Config) -> Result<Self> {
+        let missing = || LockError::unavailable("PostgreSQL said nothing of itself");
+        // Once before, so that the answer takes no longer than it must.
+        session.run("SELECT 1").await?;
+        let before = now();
+        let clock = "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+        let rows = session.ask(clock, &[]).await?;
+        let after = now();
+        let theirs: i64 = rows.first().ok_or_else(missing)?.get(0);
+        let ours = i128::try_from((before + after).as_micros() / 2).unwrap_or(i128::MAX);
+        let about = "SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), quote_ident(current_user), \
+                     has_database_privilege(current_database(), 'CREATE'), \
+                     (SELECT sum(numbackends)::bigint FROM pg_stat_database), (SELECT count(*) FROM pg_stat_replication), \
+                     (SELECT count(*) FILTER (WHERE sync_state IN ('sync', 'quorum')) FROM pg_stat_replication \
+                       HAVING bool_and(sync_state IS NOT NULL))";
+        let rows = session.ask(about, &[]).await?;
+        let row = rows.first().ok_or_else(missing)?;
+        let names: Vec<&str> = SETTINGS.to_vec();
+        let read = "SELECT name, setting FROM pg_settings WHERE name = ANY ($1)";
+        let values = session.ask(read, &[(&names, Type::TEXT_ARRAY)]).await?;
+        Ok(Self {
+            version: row.get(0),
+            follows: row.get(1),
+            user: row.get(2),
+            may_make: row.get(3),
+            sessions: row.get::<_, Option<i64>>(4).unwrap_or_default(),
+            standbys: (row.get(5), row.get(6)),
+            ahead: i128::from(theirs) - ours,
+            asked_for: after.saturating_sub(before),
+            pooled: session.is_pooled(settings, &config).await?,
+            config,
+            settings: values.iter().map(|row| (row.get(0), row.get(1))).collect(),
+        })
+    }
+
+    /// Returns a setting as a session of this user has it, times in ms. `None` if the server has none of this name.
+    pub(super) fn setting(&self, name: &str) -> Option<&str> {
+        self.settings.get(name).map(String::as_str)
+    }
+
+    pub(super) fn number(&self, name: &str) -> Option<i64> {
+        self.setting(name)?.parse().ok()
+    }
+
+    /// Writes the statement that sets something for every later session of this user.
+    pub(super) fn set(&self, setting: &str, value: &str) -> String {
+        format!("ALTER ROLE {} SET {setting} = {value}", self.user)
+    }
+}
+
+/// The time of day on this machine.
+fn now() -> Duration {
+    #[expect(clippy::disallowed_methods, reason = "it is shown beside the server's, and nothing depends on it")]
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// What an error says about something that was looked at: it is refused, or it is not known.
+pub(super) fn without(error: &LockError, subject: &'static str) -> Finding {
+    match error.kind() {
+        LockErrorKind::Misconfigured => Finding::refused(subject, error.to_string()),
+        _ => Finding::unknown(subject, error.to_string()),
+    }
+}
+
+#[cfg(test)]
+impl Facts {
+    /// Of a server of which nothing is known.
+    pub(super) fn example() -> Self {
+        Self {
+            version: 180_000,
+            follows: false,
+            user: "app".to_owned(),
+            may_make: true,
+            sessions: 1,
+            standbys: (0, None),
+            ahead: 0,
+            asked_for: Duration::ZERO,
+            pooled: false,
+            config: Config::new(),
+            settings: BTreeMap::new(),
+        }
+    }
+}

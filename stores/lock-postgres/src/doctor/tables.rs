@@ -1,0 +1,106 @@
+//! The schema: whether it is there, of our version, usable by this user, and swept.
+
+use lock_core::{Finding, Result};
+use tokio_postgres::types::Type;
+
+use crate::doctor::facts::{Facts, without};
+use crate::schema;
+use crate::session::Session;
+use crate::url::Settings;
+
+/// Without these no lock is taken, kept or freed.
+const CORE: [&str; 5] = ["version_v1", "acquire_v1", "renew_v1", "release_v1", "holder_v1"];
+
+pub(super) async fn schema(session: &Session, settings: &Settings, facts: &Facts) -> Vec<Finding> {
+    let name = &settings.schema;
+    match schema::exists(session, name).await {
+        Err(error) => return vec![without(&error, "schema")],
+        Ok(false) => return vec![missing(settings, facts)],
+        Ok(true) => {}
+    }
+    let may_use = format!("SELECT has_schema_privilege('{name}', 'USAGE')");
+    match session.ask(&may_use, &[]).await {
+        Err(error) => return vec![without(&error, "schema")],
+        Ok(rows) if rows.first().is_some_and(|row| row.get(0)) => {}
+        Ok(_) => {
+            let says = format!("this user may not use the schema {name}");
+            let remedy = format!("GRANT USAGE ON SCHEMA {name} TO {}", facts.user);
+            return vec![Finding::refused("schema", says).with_remedy(remedy)];
+        }
+    }
+    let functions = match functions(session, settings, facts).await {
+        Ok(finding) => finding,
+        Err(error) => without(&error, "functions"),
+    };
+    if functions.grade == lock_core::FindingGrade::Refused {
+        return vec![functions];
+    }
+    let version = match schema::version(session, name).await {
+        Ok(version) => Finding::works("schema", format!("{name}, of version {version}")),
+        Err(error) => without(&error, "schema"),
+    };
+    vec![version, functions]
+}
+
+fn missing(settings: &Settings, facts: &Facts) -> Finding {
+    let name = &settings.schema;
+    if settings.migrate && facts.may_make && !facts.follows {
+        return Finding::works("schema", format!("{name} is not there yet; whoever takes the first lock makes it"));
+    }
+    let why = if settings.migrate { "this user may not make it" } else { "migrate=never leaves it to you" };
+    Finding::refused("schema", format!("{name} is not there, and {why}"))
+        .with_remedy("run the file sql/v1.sql of the crate lock-postgres as a user who may create a schema")
+}
+
+/// Looks for each function that a user calls: those of an older build may lack some.
+async fn functions(session: &Session, settings: &Settings, facts: &Facts) -> Result<Finding> {
+    let name = &settings.schema;
+    let wanted: Vec<&str> = schema::functions().collect();
+    let look = "SELECT w.name, bool_or(p.oid IS NOT NULL), coalesce(bool_or(has_function_privilege(p.oid, 'EXECUTE')), false) \
+                FROM unnest($1) w(name) LEFT JOIN pg_proc p ON p.proname = w.name \
+                  AND p.pronamespace = (SELECT oid FROM pg_namespace WHERE nspname = $2) GROUP BY 1 ORDER BY 1";
+    let rows = session.ask(look, &[(&wanted, Type::TEXT_ARRAY), (name, Type::TEXT)]).await?;
+    let named = |column: usize| -> Vec<&str> {
+        rows.iter().filter(|row| !row.get::<_, bool>(column)).map(|row| row.get(0)).collect()
+    };
+    let (absent, mut barred) = (named(1), named(2));
+    barred.retain(|name| !absent.contains(name));
+    let grade = |names: &[&str], says: String| match names.iter().any(|name| CORE.contains(name)) {
+        true => Finding::refused("functions", says),
+        false => Finding::warning("functions", says),
+    };
+    if !absent.is_empty() {
+        let says = format!("{} of {} are not there: an older build made the schema", absent.join(", "), wanted.len());
+        return Ok(grade(&absent, says).with_remedy("run what is new in sql/v1.sql of the crate lock-postgres"));
+    }
+    if !barred.is_empty() {
+        let which = if barred.len() == wanted.len() { "any function".to_owned() } else { barred.join(", ") };
+        let remedy = format!("GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {name} TO {}", facts.user);
+        return Ok(grade(&barred, format!("this user may not call {which}")).with_remedy(remedy));
+    }
+    Ok(Finding::works("functions", "all are there, and this user may call them"))
+}
+
+/// A lock is one row that is written again and again.
+pub(super) async fn vacuum(session: &Session, settings: &Settings, facts: &Facts) -> Finding {
+    const NAME: &str = "autovacuum";
+    for setting in [NAME, "track_counts"] {
+        if facts.setting(setting) != Some("on") {
+            let says = format!("{setting} is off: what is left of old rows is never used again, and calls grow slow");
+            return Finding::warning(NAME, says).with_remedy(format!("{setting} = on"));
+        }
+    }
+    let look = "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace, unnest(c.reloptions) o(text) \
+                WHERE n.nspname = $1 AND o.text IN ('autovacuum_enabled=false', 'autovacuum_enabled=off') ORDER BY 1";
+    match session.ask(look, &[(&settings.schema, Type::TEXT)]).await {
+        Err(error) => without(&error, NAME),
+        Ok(rows) => match rows.first() {
+            None => Finding::works(NAME, "on, also for the tables of the store"),
+            Some(row) => {
+                let table = format!("{}.{}", settings.schema, row.get::<_, &str>(0));
+                Finding::warning(NAME, format!("it is off for the table {table}, which grows without end"))
+                    .with_remedy(format!("ALTER TABLE {table} RESET (autovacuum_enabled)"))
+            }
+        },
+    }
+}

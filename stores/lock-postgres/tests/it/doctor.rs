@@ -1,0 +1,205 @@
+//! What the doctor finds on real servers, and that what it says to set mends it.
+
+use lock_core::testing::{PostgresServer, limit};
+use lock_core::{Doctor as _, Finding, FindingGrade, LockBackend as _};
+use lock_postgres::PostgresStore;
+
+use crate::support::{LONG, claim, granted, on_runtime};
+
+async fn examine(url: &str) -> Vec<Finding> {
+    PostgresStore::new(url).unwrap().examine().await
+}
+
+fn url(server: &PostgresServer, user: &str, rest: &str) -> String {
+    format!("postgres://{user}@127.0.0.1:{}/postgres{rest}", server.port())
+}
+
+#[track_caller]
+fn about<'a>(found: &'a [Finding], subject: &str) -> &'a Finding {
+    found.iter().find(|one| one.subject == subject).unwrap_or_else(|| panic!("nothing about {subject} in {found:#?}"))
+}
+
+#[track_caller]
+fn says(found: &[Finding], subject: &str, grade: FindingGrade, words: &[&str]) {
+    let finding = about(found, subject);
+    assert!(finding.grade == grade && words.iter().all(|word| finding.says.contains(word)), "{finding:#?}");
+    assert_eq!(
+        finding.remedy.is_some(),
+        grade != FindingGrade::Works,
+        "what to do, where there is something: {finding:#?}"
+    );
+}
+
+/// A server that is set as an application would have it.
+fn sound() -> PostgresServer {
+    PostgresServer::start_with(&[("fsync", "on"), ("idle_in_transaction_session_timeout", "60s")])
+}
+
+#[test]
+#[limit]
+fn a_sound_server_has_no_warning_and_nothing_is_made_of_it() {
+    on_runtime(async {
+        let server = sound();
+        let found = examine(&server.url()).await;
+        assert!(found.iter().all(|one| one.grade == FindingGrade::Works), "{found:#?}");
+        says(&found, "schema", FindingGrade::Works, &["not there yet"]);
+        assert_eq!(server.run("SELECT count(*) FROM pg_namespace WHERE nspname = 'lock_core'"), "0");
+        let never = examine(&url(&server, "test", "?migrate=never")).await;
+        says(&never, "schema", FindingGrade::Refused, &["is not there", "migrate=never"]);
+        granted(&PostgresStore::new(&server.url()).unwrap(), &claim("makes the schema", LONG)).await;
+        let found = examine(&server.url()).await;
+        assert!(found.iter().all(|one| one.grade == FindingGrade::Works), "{found:#?}");
+        says(&found, "schema", FindingGrade::Works, &["lock_core, of version 1"]);
+        says(&found, "functions", FindingGrade::Works, &["all are there"]);
+        says(&found, "waiters", FindingGrade::Works, &["told at once"]);
+    });
+}
+
+#[test]
+#[limit]
+fn what_a_user_is_set_to_is_named_and_mended_by_what_is_said() {
+    on_runtime(async {
+        let server = sound();
+        for (number, (setting, value, grade, words)) in [
+            ("idle_in_transaction_session_timeout", "0", FindingGrade::Warning, "keeps it for ever"),
+            ("statement_timeout", "'200ms'", FindingGrade::Warning, "200 ms: when a disk stalls"),
+            ("statement_timeout", "'2s'", FindingGrade::Works, "2000 ms"),
+            ("lock_timeout", "1", FindingGrade::Warning, "1 ms: when a disk stalls"),
+            ("idle_session_timeout", "'5s'", FindingGrade::Warning, "ended again and again"),
+            ("idle_session_timeout", "'1min'", FindingGrade::Works, "60000 ms"),
+            ("default_transaction_isolation", "serializable", FindingGrade::Works, "serializable; sessions"),
+            ("default_transaction_read_only", "on", FindingGrade::Refused, "only read"),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let user = format!("user {number}");
+            server
+                .run(&format!("CREATE ROLE \"{user}\" LOGIN SUPERUSER; ALTER ROLE \"{user}\" SET {setting} = {value}"));
+            let subject = if grade == FindingGrade::Refused { "primary" } else { setting };
+            let url = url(&server, &user.replace(' ', "%20"), "");
+            let found = examine(&url).await;
+            says(&found, subject, grade, &[words]);
+            if let Some(remedy) = about(&found, subject).remedy.clone() {
+                server.run(&format!("SET default_transaction_read_only = off; {remedy}"));
+                let found = examine(&url).await;
+                assert_eq!(about(&found, subject).grade, FindingGrade::Works, "after {remedy}: {found:#?}");
+            }
+        }
+    });
+}
+
+#[test]
+#[limit]
+fn what_a_user_may_not_do_is_named_and_mended_by_what_is_said() {
+    on_runtime(async {
+        let server = sound();
+        server.run("CREATE ROLE app LOGIN");
+        let app = url(&server, "app", "");
+        says(&examine(&app).await, "schema", FindingGrade::Refused, &["is not there", "this user may not make it"]);
+        granted(&PostgresStore::new(&server.url()).unwrap(), &claim("makes the schema", LONG)).await;
+        for (subject, words) in
+            [("schema", "may not use the schema lock_core"), ("functions", "may not call any function")]
+        {
+            let found = examine(&app).await;
+            says(&found, subject, FindingGrade::Refused, &[words]);
+            server.run(about(&found, subject).remedy.as_deref().unwrap());
+        }
+        let found = examine(&app).await;
+        assert!(found.iter().all(|one| one.grade == FindingGrade::Works), "{found:#?}");
+        server.run("REVOKE EXECUTE ON FUNCTION lock_core.done_v1(text[], text) FROM app");
+        says(&examine(&app).await, "functions", FindingGrade::Warning, &["may not call done_v1"]);
+        server.run("REVOKE ALL ON FUNCTION lock_core.renew_v1(text[], uuid[], bigint[], text) FROM app");
+        says(&examine(&app).await, "functions", FindingGrade::Refused, &["done_v1, renew_v1"]);
+        // As an older build made it.
+        server.run("DROP FUNCTION lock_core.done_v1(text[], text)");
+        says(&examine(&server.url()).await, "functions", FindingGrade::Warning, &["done_v1 of", "older build"]);
+        for (version, oldest, words) in [(0, 0, "has version 0"), (3, 2, "from version 2 on")] {
+            server.run(&format!("UPDATE lock_core.meta SET version = {version}, oldest = {oldest}"));
+            let found = examine(&server.url()).await;
+            let schema = about(&found, "schema");
+            assert!(schema.grade == FindingGrade::Refused && schema.says.contains(words), "{schema:#?}");
+        }
+    });
+}
+
+#[test]
+#[limit]
+fn a_pooler_and_where_to_listen_past_it_are_found() {
+    on_runtime(async {
+        let (server, other) = (sound(), sound());
+        let (pooler, port) = (server.pooler(), server.port());
+        says(&examine(&pooler.url()).await, "waiters", FindingGrade::Warning, &["pooler by transaction"]);
+        let listening = |port: u16| format!("{}?listen=127.0.0.1:{port}", pooler.url());
+        let found = examine(&listening(port)).await;
+        says(&found, "waiters", FindingGrade::Works, &["past the pooler"]);
+        assert!(found.iter().all(|one| one.grade == FindingGrade::Works), "{found:#?}");
+        says(&examine(&listening(other.port())).await, "waiters", FindingGrade::Warning, &["is not heard"]);
+        let second = pooler.url().rsplit_once(':').unwrap().1.split('/').next().unwrap().parse().unwrap();
+        says(&examine(&listening(second)).await, "waiters", FindingGrade::Warning, &["leads to a pooler"]);
+        server.run("ALTER ROLE test SET default_transaction_isolation = serializable");
+        let strict = server.pooler();
+        let found = examine(&strict.url()).await;
+        says(&found, "default_transaction_isolation", FindingGrade::Refused, &["would stay with others"]);
+        server.run(about(&found, "default_transaction_isolation").remedy.as_deref().unwrap());
+        drop(strict);
+        let found = examine(&server.pooler().url()).await;
+        says(&found, "default_transaction_isolation", FindingGrade::Works, &[]);
+    });
+}
+
+#[test]
+#[limit]
+fn what_a_commit_and_a_failover_lose_is_said() {
+    on_runtime(async {
+        let server = PostgresServer::start();
+        says(&examine(&server.url()).await, "synchronous_commit", FindingGrade::Warning, &["fsync is off"]);
+        let server = sound();
+        let with = async |rest: &str| examine(&url(&server, "test", rest)).await;
+        says(&with("?commit=off").await, "synchronous_commit", FindingGrade::Warning, &["forgets locks"]);
+        let found = with("?commit=remote_apply").await;
+        says(&found, "synchronous_commit", FindingGrade::Works, &["remote_apply for grants"]);
+        says(&found, "synchronous_standby_names", FindingGrade::Warning, &["waits for nobody"]);
+        says(&with("").await, "synchronous_standby_names", FindingGrade::Works, &["nobody follows"]);
+        server.run("ALTER SYSTEM SET synchronous_standby_names = 'ANY 2 (*)'; SELECT pg_reload_conf()");
+        while server.run("SHOW synchronous_standby_names").is_empty() {}
+        says(&with("").await, "synchronous_standby_names", FindingGrade::Refused, &["waits for 2", "0 of them"]);
+        says(&with("?commit=off").await, "synchronous_standby_names", FindingGrade::Warning, &["waits for nobody"]);
+    });
+}
+
+#[test]
+#[limit]
+fn what_makes_a_database_slow_or_full_is_found_before() {
+    on_runtime(async {
+        let server = PostgresServer::start_with(&[("max_connections", "12"), ("track_counts", "off")]);
+        let found = examine(&server.url()).await;
+        says(&found, "max_connections", FindingGrade::Warning, &["of 12 connections are free"]);
+        says(&found, "autovacuum", FindingGrade::Warning, &["track_counts is off"]);
+        let server = sound();
+        granted(&PostgresStore::new(&server.url()).unwrap(), &claim("makes the schema", LONG)).await;
+        server.run("ALTER TABLE lock_core.waiter SET (autovacuum_enabled = off)");
+        let found = examine(&server.url()).await;
+        says(&found, "autovacuum", FindingGrade::Warning, &["lock_core.waiter", "without end"]);
+        server.run(about(&found, "autovacuum").remedy.as_deref().unwrap());
+        says(&examine(&server.url()).await, "autovacuum", FindingGrade::Works, &[]);
+        server.run("CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0");
+        let latin = examine(&server.url().replace("/postgres", "/latin")).await;
+        says(&latin, "encoding", FindingGrade::Warning, &["LATIN1"]);
+    });
+}
+
+#[test]
+#[limit]
+fn where_nobody_answers_nothing_counts_as_healthy() {
+    on_runtime(async {
+        let found = examine("postgres://test@127.0.0.1:1/postgres").await;
+        assert_eq!((found.len(), found[0].grade), (1, FindingGrade::Unknown), "{found:#?}");
+        assert!(found[0].says.contains("there is no PostgreSQL at 127.0.0.1:1"), "{found:#?}");
+        let server = PostgresServer::shared();
+        let found = examine(&server.url().replace("/postgres", "/nowhere")).await;
+        assert_eq!((found.len(), found[0].grade), (1, FindingGrade::Refused), "{found:#?}");
+        // Any store has the part, through its contract.
+        assert!(PostgresStore::new(&server.url()).unwrap().doctor().is_some());
+    });
+}
