@@ -1,6 +1,7 @@
 //! One connection to the database, ready for the calls of the store.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use lock_core::{LockError, Result};
@@ -25,6 +26,8 @@ pub(crate) struct Session {
     schema: Arc<str>,
     /// What the server's clock showed when this was opened, us.
     opened: i64,
+    /// Whether a commit was answered without the standby that it waits for.
+    gave_up: Arc<AtomicBool>,
 }
 
 impl std::fmt::Debug for Session {
@@ -73,8 +76,16 @@ impl Session {
         config: &Config,
         heard: impl Fn(AsyncMessage) + Send + 'static,
     ) -> Result<Self> {
-        let (client, driver) = tls::connect(config, &settings.node, heard).await?;
-        Ok(Self { client, driver, schema: settings.schema.as_str().into(), opened: 0 })
+        let gave_up = Arc::new(AtomicBool::new(false));
+        let saw = Arc::clone(&gave_up);
+        let hear = move |message: AsyncMessage| {
+            if stopped_waiting(&message) {
+                saw.store(true, Ordering::Release);
+            }
+            heard(message);
+        };
+        let (client, driver) = tls::connect(config, &settings.node, hear).await?;
+        Ok(Self { client, driver, schema: settings.schema.as_str().into(), opened: 0, gave_up })
     }
 
     /// Returns whether there is a pooler by transaction in between, where each transaction may run in another session: what is listened
@@ -115,6 +126,13 @@ impl Session {
     async fn in_time<T>(&self, answer: impl Future<Output = Result<T, tokio_postgres::Error>>) -> Result<T> {
         #[expect(clippy::disallowed_methods, reason = "runs on the store's own runtime, which has a timer")]
         match tokio::time::timeout(SILENCE, answer).await {
+            // It comes before the answer.
+            Ok(_) if self.gave_up.load(Ordering::Acquire) => {
+                self.driver.abort();
+                Err(LockError::unavailable(
+                    "somebody had PostgreSQL stop waiting for its standby; whether the command survives a failover is not known",
+                ))
+            }
             Ok(answer) => answer.map_err(|error| of_command(error, &self.schema)),
             Err(_) => {
                 self.driver.abort();
@@ -137,6 +155,12 @@ impl Session {
     pub(crate) async fn ended(&mut self) {
         let _ = (&mut self.driver).await;
     }
+}
+
+/// Whether the server says that a commit is on its own disk only, although it should have waited: the statement succeeds all the same.
+fn stopped_waiting(message: &AsyncMessage) -> bool {
+    // The sentence depends on the language of the server.
+    matches!(message, AsyncMessage::Notice(notice) if notice.routine() == Some("SyncRepWaitForLSN"))
 }
 
 impl Drop for Session {

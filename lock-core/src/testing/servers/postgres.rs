@@ -1,6 +1,7 @@
 //! A real PostgreSQL, started for tests.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -65,24 +66,79 @@ impl PostgresServer {
     /// As [`start`](Self::start).
     #[must_use]
     pub fn start_with(settings: &[(&str, &str)]) -> Self {
+        Self::initialised(settings).started()
+    }
+
+    /// Starts a server with this certificate and key (PEM), which lets nobody in without TLS.
+    ///
+    /// # Panics
+    ///
+    /// As [`start`](Self::start).
+    #[must_use]
+    pub fn start_with_tls(certificate: &Path, key: &Path) -> Self {
+        let server = Self::initialised(&[("ssl", "on"), ("ssl_cert_file", "own.pem"), ("ssl_key_file", "own.key")]);
+        let data = server.folder.join("data");
+        for (from, name) in [(certificate, "own.pem"), (key, "own.key")] {
+            let file = data.join(name);
+            fs::copy(from, &file).expect("the certificate can be copied");
+            // The server refuses a key that others may read.
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o600))
+                .expect("a file of ours can be closed to others");
+            give_away(&file);
+        }
+        fs::write(data.join("pg_hba.conf"), "hostssl all all all trust\n").expect("the rules can be written");
+        server.started()
+    }
+
+    /// Starts a standby, which repeats all that this server does, and is called by this name there. `port` is where it finds this server:
+    /// its own, or that of a [`FaultProxy`](crate::testing::FaultProxy) before it.
+    ///
+    /// # Panics
+    ///
+    /// As [`start`](Self::start).
+    #[must_use]
+    pub fn standby(&self, name: &str, port: u16) -> Self {
         let folder = new_folder();
-        let data = folder.join("data");
+        let from = format!("host=127.0.0.1 port={port} user=test application_name={name}");
+        let copied = unprivileged(&program("pg_basebackup"), &folder)
+            .args(["--wal-method=stream", "--checkpoint=fast", "--no-sync", "--write-recovery-conf", "-d", &from, "-D"])
+            .arg(folder.join("data"))
+            .output()
+            .expect("pg_basebackup can be run");
+        assert!(copied.status.success(), "pg_basebackup: {}", String::from_utf8_lossy(&copied.stderr));
+        Self { folder, port: 0, settings: vec!["wal_retrieve_retry_interval=200ms".to_owned()], guard: None }.started()
+    }
+
+    /// Makes a standby a server of its own, which takes writes.
+    ///
+    /// # Panics
+    ///
+    /// If it does not become one within a minute.
+    pub fn promote(&self) {
+        assert_eq!(self.run("SELECT pg_promote(true, 60)"), "t", "the standby was promoted");
+    }
+
+    fn initialised(settings: &[(&str, &str)]) -> Self {
+        let folder = new_folder();
         let made = unprivileged(&program("initdb"), &folder)
-            .args(["-U", "test", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions", "-D"])
-            .arg(&data)
+            .args(["-U", "test", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "-D"])
+            .arg(folder.join("data"))
             .output()
             .expect("initdb can be run");
         assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
         let settings = settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        let mut server = Self { folder, port: 0, settings, guard: None };
+        Self { folder, port: 0, settings, guard: None }
+    }
+
+    fn started(mut self) -> Self {
         for _ in 0..5 {
-            server.port = free_port(false);
+            self.port = free_port(false);
             // Somebody may take the port before the server does.
-            if server.launch() {
-                return server;
+            if self.launch() {
+                return self;
             }
         }
-        panic!("PostgreSQL does not start; its log ends with:\n{}", server.log_tail());
+        panic!("PostgreSQL does not start; its log ends with:\n{}", self.log_tail());
     }
 
     /// Returns the server that tests of this process share, and starts it for the first of them. It ends with the last.
@@ -241,10 +297,15 @@ fn new_folder() -> PathBuf {
     let name = format!("lock-pg-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
     let folder = std::env::temp_dir().join(name);
     fs::create_dir_all(&folder).expect("a directory for the server can be made");
-    if is_root() {
-        std::os::unix::fs::chown(&folder, Some(NOBODY), Some(NOBODY)).expect("root may give a directory away");
-    }
+    give_away(&folder);
     folder
+}
+
+/// Gives a file of root's to the user as whom servers run.
+fn give_away(file: &Path) {
+    if is_root() {
+        std::os::unix::fs::chown(file, Some(NOBODY), Some(NOBODY)).expect("root may give a file away");
+    }
 }
 
 /// Prepares to start a program that ends with this process.
@@ -272,6 +333,8 @@ fn program(name: &str) -> PathBuf {
     if let Ok(versions) = fs::read_dir("/usr/lib/postgresql") {
         folders.splice(0..0, versions.flatten().map(|version| version.path().join("bin")));
     }
+    // Those of another version, where somebody names them; what they lack is the machine's.
+    folders.splice(0..0, std::env::var_os("LOCK_TEST_POSTGRES").map(PathBuf::from));
     folders.push("/usr/sbin".into());
     let found = folders.into_iter().map(|folder| folder.join(name)).find(|path| path.is_file());
     found.unwrap_or_else(|| panic!("{name} is missing; install PostgreSQL with: sh scripts/need-databases.sh"))

@@ -9,5 +9,6 @@ mod marks;
 mod pin;
 mod pooled;
 mod queue;
+mod standbys;
 mod support;
 mod zoo;
