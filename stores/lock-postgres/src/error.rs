@@ -44,6 +44,20 @@ pub(crate) fn of_connecting(error: Error, node: &str) -> LockError {
             "PostgreSQL at {node} is a standby, which grants no locks; name the primary in the URL, or both hosts, of which the one \
              that takes writes is used"
         ),
+        None if cause(&error).contains("certificate") => {
+            return LockError::misconfigured(format!(
+                "PostgreSQL at {node} does not prove its name: {}; name the host for which its certificate is, and the authority that \
+                 signed it by ?ca=FILE, or install that on this machine",
+                cause(&error)
+            ))
+            .with_source(error);
+        }
+        None if cause(&error).contains("does not support TLS") => {
+            return LockError::misconfigured(format!(
+                "PostgreSQL at {node} has no TLS; set ssl = on there, or leave sslmode= out of the URL"
+            ))
+            .with_source(error);
+        }
         None => format!("there is no PostgreSQL at {node}: {}", cause(&error)),
     };
     LockError::not_executed(text).with_source(error)
@@ -63,6 +77,9 @@ fn refusal(code: &SqlState, said: &str, schema: &str) -> Option<LockError> {
     let mend = |text: String| Some(LockError::misconfigured(text));
     let later = |text: String| Some(LockError::not_executed(text));
     match code.code() {
+        "28000" if said.contains("no encryption") => mend(format!(
+            "PostgreSQL lets nobody in without TLS: {said}; add sslmode=verify-full to the URL, with the cargo feature `tls` of lock-postgres"
+        )),
         "28P01" | "28000" => mend(format!("PostgreSQL refuses the user or the password: {said}")),
         "3D000" => mend(format!("there is no such database: {said}; create it, or name another in the URL")),
         "42501" => mend(format!(

@@ -84,7 +84,7 @@ impl Session {
             }
             heard(message);
         };
-        let (client, driver) = tls::connect(config, &settings.node, hear).await?;
+        let (client, driver) = tls::connect(config, settings, hear).await?;
         Ok(Self { client, driver, schema: settings.schema.as_str().into(), opened: 0, gave_up })
     }
 

@@ -43,7 +43,8 @@ impl PostgresStore {
     /// | `migrate=auto`, `never` | whether the schema is made if it is missing |
     /// | `commit=on`, `remote_apply`, `off` | `synchronous_commit` of grants and renewals: on this server's disk, visible on a synchronous standby too, or neither, which loses locks in a crash |
     /// | `listen=host:5432` | the server itself, where the URL names a pooler by transaction: there waiters would poll |
-    /// | `sslmode=require` | TLS, always verified (feature `tls`); default: none |
+    /// | `sslmode=verify-full`, `require` | TLS, always verified (feature `tls`); default: none |
+    /// | `ca=FILE`, `sslrootcert=FILE` | the authorities (PEM) that servers are trusted by, instead of those of this machine |
     ///
     /// Of several hosts the one that takes writes is used.
     ///

@@ -11,18 +11,20 @@ use tokio::task::JoinHandle;
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls};
 
 use crate::error::of_connecting;
+use crate::url::Settings;
 
 /// Connects, and drives the connection on the current runtime. `heard` is told what the server says by itself.
 pub(crate) async fn connect(
     config: &Config,
-    node: &str,
+    settings: &Settings,
     heard: impl Fn(AsyncMessage) + Send + 'static,
 ) -> Result<(Client, JoinHandle<()>)> {
-    let refused = |error| of_connecting(error, node);
+    let refused = |error| of_connecting(error, &settings.node);
     #[cfg(feature = "tls")]
     if config.get_ssl_mode() == tokio_postgres::config::SslMode::Require {
-        let verified = rustls::Verified::new()
-            .map_err(|error| LockError::misconfigured("rustls cannot be used here").with_source(error))?;
+        let verified = rustls::Verified::new(settings.ca.as_deref()).map_err(|error| {
+            LockError::misconfigured(format!("no certificate can be checked: {error}")).with_source(error)
+        })?;
         let (client, connection) = config.connect(verified).await.map_err(refused)?;
         return Ok((client, drive(connection, heard)));
     }

@@ -1,5 +1,6 @@
 //! From a URL to the settings of a store.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
 const SUPPORTED: &str = "write postgres://user:password@host:5432,host/database?schema=lock_core&listen=host:5432&commit=on&\
-                         migrate=auto&sslmode=require, of which only a host is needed";
+                         migrate=auto&sslmode=verify-full&ca=FILE, of which only a host is needed";
 
 /// Where the locks are, and how to write them.
 #[derive(Clone, Debug)]
@@ -21,6 +22,9 @@ pub(crate) struct Settings {
     pub(crate) commit: &'static str,
     /// Whether to make the schema if it is missing.
     pub(crate) migrate: bool,
+    /// The authorities that servers are trusted by, instead of those of this machine.
+    #[cfg_attr(not(feature = "tls"), allow(dead_code, reason = "without TLS nobody is asked to prove a name"))]
+    pub(crate) ca: Option<PathBuf>,
     /// Without credentials.
     pub(crate) node: Arc<str>,
 }
@@ -41,6 +45,7 @@ impl Settings {
             schema: "lock_core".to_owned(),
             commit: "on",
             migrate: true,
+            ca: None,
             node: "postgres".into(),
         };
         let mut listen = None;
@@ -56,6 +61,8 @@ impl Settings {
                 ("commit", "off") => settings.commit = "off",
                 ("migrate", "auto") => settings.migrate = true,
                 ("migrate", "never") => settings.migrate = false,
+                // The second is what other clients call it.
+                ("ca" | "sslrootcert", file) => settings.ca = Some(path(file).ok_or_else(bad)?),
                 ("sslmode", "verify-full") => rest.push("sslmode=require".to_owned()),
                 ("sslmode" | "connect_timeout" | "application_name", value) => rest.push(format!("{name}={value}")),
                 _ => {
@@ -85,6 +92,11 @@ impl Settings {
         if config.get_ssl_mode() == SslMode::Require && !cfg!(feature = "tls") {
             return Err(LockError::misconfigured(
                 "sslmode=require needs TLS, which is not compiled in; enable the cargo feature `tls` of lock-postgres",
+            ));
+        }
+        if settings.ca.is_some() && config.get_ssl_mode() != SslMode::Require {
+            return Err(LockError::misconfigured(
+                "the URL of PostgreSQL names an authority of certificates, and no TLS to check any; add sslmode=verify-full",
             ));
         }
         settings.node = node(&config);
@@ -117,6 +129,19 @@ fn host_and_port(text: &str) -> Option<(String, u16)> {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let is_host = !host.is_empty() && host.chars().all(|c| c.is_ascii_alphanumeric() || "-._:".contains(c));
     Some((is_host.then(|| host.to_owned())?, port.parse().ok()?))
+}
+
+/// Reads a file name, of which any byte may be written as `%2F`.
+fn path(text: &str) -> Option<PathBuf> {
+    let mut parts = text.split('%');
+    let mut bytes = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        let (code, rest) = part.split_at_checked(2)?;
+        bytes.push(u8::from_str_radix(code, 16).ok()?);
+        bytes.extend_from_slice(rest.as_bytes());
+    }
+    let text = String::from_utf8(bytes).ok()?;
+    (!text.is_empty() && !text.contains('\0')).then(|| PathBuf::from(text))
 }
 
 fn checked_schema(name: &str) -> Result<String> {
@@ -167,6 +192,15 @@ mod tests {
     }
 
     #[test]
+    #[cfg(feature = "tls")]
+    fn an_authority_is_a_file_by_either_name() {
+        for name in ["ca", "sslrootcert"] {
+            let url = format!("postgres://h/d?sslmode=verify-full&{name}=/etc/our%20own%2Fca.pem");
+            assert_eq!(Settings::read(&url).unwrap().ca.unwrap().to_str(), Some("/etc/our own/ca.pem"));
+        }
+    }
+
+    #[test]
     fn what_cannot_be_read_is_not_repeated() {
         for (url, says) in [
             ("postgres://", "names no host"),
@@ -177,6 +211,8 @@ mod tests {
             ("postgres://u:s3cret@h/d?listen=s3:cret", "cannot be read"),
             ("postgres://u:s3?cret@h/d", "percent-encode"),
             ("postgres://u:s3cret@h:s3cret/d", "cannot be read"),
+            ("postgres://u:s3cret@h/d?ca=s3%2", "cannot be read"),
+            ("postgres://u:s3cret@h/d?ca=/s3.pem", "add sslmode=verify-full"),
         ] {
             let error = Settings::read(url).unwrap_err().to_string();
             assert!(error.contains(says) && !error.contains("s3"), "{url}: {error}");

@@ -1,12 +1,14 @@
-//! TLS by rustls: the certificate is always verified, against the platform's roots and `SSL_CERT_FILE`.
+//! TLS by rustls: the certificate is always verified, against the platform's roots and `SSL_CERT_FILE`, or those of a file.
 
 use std::future::Future;
 use std::io;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use rustls::pki_types::ServerName;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
@@ -17,10 +19,26 @@ use tokio_rustls::client::TlsStream as Encrypted;
 pub(super) struct Verified(Arc<ClientConfig>);
 
 impl Verified {
-    pub(super) fn new() -> io::Result<Self> {
+    /// Trusts the authorities in a file (PEM) and no others, or those of this machine.
+    pub(super) fn new(authorities: Option<&Path>) -> io::Result<Self> {
         let mut roots = RootCertStore::empty();
-        // Some of a platform's own cannot be read, and are not needed for that.
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        match authorities {
+            // Some of a platform's own cannot be read, and are not needed for that.
+            None => drop(roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs)),
+            Some(file) => {
+                let named = |error: &dyn std::fmt::Display| {
+                    io::Error::other(format!("the authorities in {} cannot be read: {error}", file.display()))
+                };
+                let certificates = CertificateDer::pem_file_iter(file).map_err(|error| named(&error))?;
+                for certificate in certificates {
+                    let certificate = certificate.map_err(|error| named(&error))?;
+                    roots.add(certificate).map_err(|error| named(&error))?;
+                }
+                if roots.is_empty() {
+                    return Err(named(&"there is no certificate in it"));
+                }
+            }
+        }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
         let config = config.map_err(io::Error::other)?.with_root_certificates(roots).with_no_client_auth();

@@ -11,4 +11,6 @@ mod pooled;
 mod queue;
 mod standbys;
 mod support;
+#[cfg(feature = "tls")]
+mod tls;
 mod zoo;
