@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_core::testing::{PostgresServer, limit};
-use lock_core::{AcquireRequest, HolderInfo, LockBackend, LockError, LockErrorKind, LockManager};
+use lock_core::{AcquireRequest, HolderInfo, LockBackend, LockError, LockErrorKind, LockManager, Renewal};
 use lock_postgres::PostgresStore;
 
 use crate::support::{LONG, claim, granted, on_runtime, pin, session, store};
@@ -127,13 +127,73 @@ fn a_short_statement_timeout_is_named_and_takes_no_lock() {
         let server = server();
         let store = PostgresStore::new(&server.url()).unwrap();
         granted(&store, &claim("refused", Duration::from_millis(1))).await;
-        server.run("CREATE ROLE hasty LOGIN SUPERUSER; ALTER ROLE hasty SET statement_timeout = '200ms'");
+        server.run("CREATE ROLE hasty LOGIN SUPERUSER; ALTER ROLE hasty SET statement_timeout = '1ms'");
         // Somebody keeps the row, as a slow disk would.
         let client = session(&server).await;
         client.batch_execute("BEGIN; SELECT FROM lock_core.lock WHERE key = 'refused' FOR UPDATE").await.unwrap();
         says(&refusal(&url(&server, "hasty", "")).await, LockErrorKind::Unavailable, &["statement_timeout"]);
         client.batch_execute("COMMIT").await.unwrap();
         assert_eq!(server.run("SELECT count(*) FROM lock_core.lock WHERE key = 'refused' AND until > now()"), "0");
+    });
+}
+
+/// What the server answers when a disk is full: it is made to, since no test fills a disk. That it has no connection left is real.
+#[test]
+#[limit]
+fn a_server_without_room_is_named_and_takes_no_lock() {
+    on_runtime(async {
+        let server = PostgresServer::start_with(&[("max_connections", "8"), ("superuser_reserved_connections", "3")]);
+        let store = PostgresStore::new(&server.url()).unwrap();
+        let held = claim("held", LONG);
+        granted(&store, &held).await;
+        for (code, said) in [("53100", "could not extend file: No space left on device"), ("53200", "out of memory")] {
+            server.run(&format!(
+                "CREATE OR REPLACE FUNCTION public.no_room() RETURNS trigger LANGUAGE plpgsql AS
+                 $$ BEGIN RAISE EXCEPTION '{said}' USING ERRCODE = '{code}'; END $$;
+                 CREATE OR REPLACE TRIGGER no_room BEFORE INSERT OR UPDATE ON lock_core.lock EXECUTE FUNCTION public.no_room()"
+            ));
+            let request = AcquireRequest::new(claim("refused", LONG), HolderInfo::new("here", 1, "test"));
+            let error = store.try_acquire(&request).await.unwrap_err();
+            says(&error, LockErrorKind::Unavailable, &["has no room", said, "not granted until it has"]);
+            // A renewal that is refused is no loss.
+            let renewed = store.renew(std::slice::from_ref(&held)).await.pop().unwrap();
+            says(&renewed.unwrap_err(), LockErrorKind::Unavailable, &["has no room"]);
+        }
+        server.run("DROP TRIGGER no_room ON lock_core.lock");
+        assert_eq!(server.run("SELECT count(*) FROM lock_core.lock WHERE key = 'refused'"), "0");
+        assert_eq!(store.renew(std::slice::from_ref(&held)).await, [Ok(Renewal::Renewed)]);
+        server.run("CREATE ROLE app LOGIN");
+        let mut others = Vec::new();
+        while let Ok((client, connection)) =
+            tokio_postgres::connect(&url(&server, "app", ""), tokio_postgres::NoTls).await
+        {
+            others.push((client, tokio::spawn(connection)));
+        }
+        says(&refusal(&url(&server, "app", "")).await, LockErrorKind::Unavailable, &["no more connections", "pooler"]);
+    });
+}
+
+/// Through a pooler by transaction nothing can be set for a session: it would stay there, and weaken the transactions of others.
+#[test]
+#[limit]
+fn stricter_isolation_behind_a_pooler_is_refused_and_left_as_it_is() {
+    on_runtime(async {
+        let server = server();
+        granted(&PostgresStore::new(&server.url()).unwrap(), &claim("makes the schema", LONG)).await;
+        server.run("ALTER ROLE test SET default_transaction_isolation = serializable");
+        let pooler = server.pooler();
+        says(
+            &refusal(&pooler.url()).await,
+            LockErrorKind::Misconfigured,
+            &["isolation level serializable", "read committed"],
+        );
+        let (client, connection) = tokio_postgres::connect(&pooler.url(), tokio_postgres::NoTls).await.unwrap();
+        tokio::spawn(connection);
+        // In each session of the pool.
+        client.batch_execute("BEGIN").await.unwrap();
+        let level = client.query_one("SHOW transaction_isolation", &[]).await.unwrap();
+        assert_eq!(level.get::<_, &str>(0), "serializable");
+        assert_eq!(server.run("SELECT count(*) FROM lock_core.lock WHERE key = 'refused'"), "0");
     });
 }
 
