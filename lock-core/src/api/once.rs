@@ -256,7 +256,8 @@ impl LockManager {
 
 impl LockGuard {
     /// Marks in the store that the work under this lock is done for a version, as [`LockRequest::once_for`] does: for `keep`, or without a
-    /// time for as long as the store keeps such things. For who cannot run the work in a closure.
+    /// time for as long as the store keeps such things. For who cannot run the work in a closure. Of several keys
+    /// ([`LockManager::lock_all`]) the first has the mark, in the order of their bytes.
     ///
     /// Whoever does so looks first whether it is [done](LockManager::done), when it has the lock.
     ///
