@@ -147,8 +147,10 @@ ReleaseStep(s, m) ==
 \* Kills the connections that were given up: what they carried is executed no more.
 KillStep(s, m) == Done(s, "kill", None)
 
+Now == [held |-> server.held, queue |-> server.queue, clock |-> server.clock, turn |-> seen.turn, told |-> {}]
+
 Step(m) ==
-  LET s == [held |-> server.held, queue |-> server.queue, clock |-> server.clock, turn |-> seen.turn, told |-> {}]
+  LET s == Now
   IN CASE m.kind = "acquire" -> AcquireStep(s, m)
        [] m.kind = "renew"   -> RenewStep(s, m)
        [] m.kind = "release" -> ReleaseStep(s, m)
@@ -159,15 +161,16 @@ Keep(r) ==
   /\ inbox' = inbox \cup r.server.told
   /\ seen' = [seen EXCEPT !.turn = r.server.turn]
 
+\* The server has done `r` with the request `m`, the next of a connection.
+Perform(p, m, r) ==
+  /\ Keep(r)
+  /\ wire' = [wire EXCEPT ![p] = Tail(@)]
+  /\ back' = [back EXCEPT ![p] = IF Alive(p) /\ r.answer # None THEN Append(@, r.answer) ELSE @]
+  /\ stray' = IF r.did = "kill" THEN [stray EXCEPT ![p] = {}] ELSE stray
+  /\ UNCHANGED <<time, replica, history, proc, rest>>
+
 \* The server executes the next request of a connection.
-Execute(p, m, did) ==
-  LET r == Step(m)
-  IN /\ r.did = did
-     /\ Keep(r)
-     /\ wire' = [wire EXCEPT ![p] = Tail(@)]
-     /\ back' = [back EXCEPT ![p] = IF Alive(p) /\ r.answer # None THEN Append(@, r.answer) ELSE @]
-     /\ stray' = IF did = "kill" THEN [stray EXCEPT ![p] = {}] ELSE stray
-     /\ UNCHANGED <<time, replica, history, proc, rest>>
+Execute(p, m, did) == LET r == Step(m) IN r.did = did /\ Perform(p, m, r)
 
 NextOf(p) == IF wire[p] = <<>> THEN None ELSE Head(wire[p])
 Grant(p)   == NextOf(p).kind = "acquire" /\ Execute(p, NextOf(p), "grant")     \* K was free, or has room, and nobody in front

@@ -6,6 +6,7 @@ mod adapter;
 mod mixed;
 mod plain;
 mod resource;
+mod traced;
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -39,6 +40,7 @@ pub(crate) fn main(workload: &str, words: &[String]) {
     let args = Args(words.iter().filter_map(split).collect());
     match workload {
         "mixed" => mixed::run(&args),
+        "traced" => traced::run(&args),
         _ => plain::run(&args),
     }
 }

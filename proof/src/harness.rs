@@ -12,6 +12,8 @@ pub(crate) mod world;
 
 use std::time::Duration;
 
+pub(crate) use worker::Worker;
+
 /// The lease of most, so short that the longer faults outlast it, and the longest that anybody asks for.
 pub(crate) const TTL: Duration = Duration::from_secs(2);
 pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(4);

@@ -3,6 +3,7 @@
 mod config;
 mod story;
 mod tlc;
+mod trace;
 mod value;
 
 use std::collections::BTreeSet;
@@ -21,6 +22,9 @@ fn places() -> (PathBuf, PathBuf) {
 
 /// Checks what is named, or all. Returns whether everything is as it must be.
 pub(crate) fn run(names: &[String], longer: bool) -> Result<bool, String> {
+    if let Some((_, run)) = names.split_first().filter(|(name, _)| *name == "trace") {
+        return trace::run(run);
+    }
     let (spec, target) = places();
     let configs = named(config::read_all(&spec)?, names)?;
     let whole = names.is_empty();

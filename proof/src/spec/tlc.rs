@@ -26,6 +26,8 @@ pub(super) struct Report {
     pub(super) time: String,
     /// The actions that happened, if that was counted.
     pub(super) happened: BTreeSet<String>,
+    /// All that it printed.
+    pub(super) said: String,
 }
 
 pub(super) enum Outcome {
@@ -58,25 +60,39 @@ pub(super) fn find(coverage: bool) -> Result<Tlc, String> {
 }
 
 impl Tlc {
-    /// Runs TLC, shows how far it is, and reads what it says.
+    /// Has TLC look at a row.
     pub(super) fn check(&self, spec: &Path, target: &Path, row: &Row, place: &str) -> Result<Report, String> {
         let folder = target.join(row.file());
         let failed = |error: std::io::Error| format!("TLC cannot look at {}: {error}", row.title());
-        // TLC unpacks the modules it comes with where temporary files lie: runs side by side would read them half written.
-        fs::create_dir_all(folder.join("library")).map_err(failed)?;
+        fs::create_dir_all(&folder).map_err(failed)?;
         // TLC looks for all files beside the module.
         let module = format!("{}.tla", row.module);
         fs::copy(spec.join(&module), folder.join(&module)).map_err(failed)?;
-        fs::write(folder.join("checked.cfg"), &row.text).map_err(failed)?;
+        self.run(&folder, &module, &row.text, place, row.longer)
+    }
+
+    /// Runs TLC in a folder that has the module, shows how far it is, and reads what it says.
+    pub(super) fn run(
+        &self,
+        folder: &Path,
+        module: &str,
+        config: &str,
+        place: &str,
+        longer: bool,
+    ) -> Result<Report, String> {
+        let failed = |error: std::io::Error| format!("TLC cannot look at {place}: {error}");
+        // TLC unpacks the modules it comes with where temporary files lie: runs side by side would read them half written.
+        fs::create_dir_all(folder.join("library")).map_err(failed)?;
+        fs::write(folder.join("checked.cfg"), config).map_err(failed)?;
         let mut tlc = Command::new("java")
             // Most runs are over before a better compiler has paid for itself.
-            .args(if row.longer { &["-Xmx6g"][..] } else { &["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx2g"] })
+            .args(if longer { &["-Xmx6g"][..] } else { &["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx2g"] })
             .args(["-Djava.io.tmpdir=library", "-cp"])
             .arg(&self.jar)
             .args(["tlc2.TLC", "-nowarning", "-workers", "1"])
             .args(if self.coverage { &["-coverage", "60"][..] } else { &[] })
-            .args(["-metadir", "states", "-config", "checked.cfg", &module])
-            .current_dir(&folder)
+            .args(["-metadir", "states", "-config", "checked.cfg", module])
+            .current_dir(folder)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
@@ -90,7 +106,7 @@ impl Tlc {
             said.push_str(&line);
             said.push('\n');
             // TLC says every minute how far it is.
-            if row.longer && !cut && began.elapsed() > LONGEST {
+            if longer && !cut && began.elapsed() > LONGEST {
                 cut = true;
                 tlc.kill().map_err(failed)?;
             }
@@ -102,12 +118,13 @@ impl Tlc {
         let _ = fs::remove_dir_all(folder.join("states"));
         let outcome = outcome(&said).or(cut.then_some(Outcome::Cut)).ok_or_else(|| {
             let first = said.lines().find(|line| line.contains("rror")).unwrap_or("it said nothing");
-            format!("TLC could not look at {}: {first} ({})", row.title(), written.display())
+            format!("TLC could not look at {place}: {first} ({})", written.display())
         })?;
         let states = said.lines().rev().find(|line| line.contains("distinct states found"));
         let states = states.and_then(|line| line.split(", ").nth(1)?.split(' ').next()).unwrap_or("?").to_owned();
         let time = said.lines().rev().find_map(|line| line.strip_prefix("Finished in ")?.split(' ').next());
-        Ok(Report { outcome, states, time: time.unwrap_or("?").to_owned(), happened: happened(&said) })
+        let (time, happened) = (time.unwrap_or("?").to_owned(), happened(&said));
+        Ok(Report { outcome, states, time, happened, said })
     }
 }
 

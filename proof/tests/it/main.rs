@@ -5,6 +5,7 @@ mod bad_input;
 mod checkers;
 mod runs;
 mod spec;
+mod trace;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

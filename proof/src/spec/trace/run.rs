@@ -1,0 +1,105 @@
+//! A run whose server logs every step: processes with a caller for each of many keys, of which one stands still for longer than a
+//! lease.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use lock_core::testing::RedisServer;
+use serde::{Deserialize, Serialize};
+
+use crate::harness::Worker;
+use crate::recorder::now;
+
+/// How long a lease is, and how many keys there are.
+const TTL: Duration = Duration::from_millis(1_200);
+const KEYS: u64 = 50;
+const PROCESSES: u64 = 3;
+/// When a process is stopped, for how long, and when the log is cut: before anybody has waited for so long that it would sleep.
+const BEFORE: Duration = Duration::from_millis(700);
+const STOPPED: Duration = Duration::from_millis(1_400);
+const AFTER: Duration = Duration::from_millis(700);
+
+/// What is told of a run beside its logs.
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct About {
+    pub(super) ttl_ms: i64,
+    /// What the wall clock, which servers read, is ahead of the clock of the callers, ns.
+    pub(super) ahead_ns: i64,
+    pub(super) seed: u64,
+    pub(super) server: String,
+}
+
+/// Runs, and returns the folder of what was logged.
+pub(super) fn record(out: &Path) -> Result<PathBuf, String> {
+    let seed = fastrand::u64(..);
+    let folder = out.join(format!("trace-{seed}"));
+    let failed = |error: std::io::Error| format!("cannot write {}: {error}", folder.display());
+    fs::create_dir_all(&folder).map_err(failed)?;
+    let (history, whole) = (folder.join("history.jsonl"), folder.join("whole.jsonl"));
+    let log = folder.join("store.aof");
+    let server = RedisServer::builder()
+        .with("appendonly", "yes")
+        .with("appendfsync", "no")
+        .with("auto-aof-rewrite-percentage", "0")
+        // Its log then calls the end of a lease UNLINK, and what a step deletes DEL.
+        .with("lazyfree-lazy-expire", "yes")
+        .start();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().map_err(failed)?;
+    let ahead_ns = ahead();
+    eprintln!("{PROCESSES} processes, {KEYS} keys, into {}", folder.display());
+    runtime.block_on(async {
+        let mut workers = Vec::new();
+        for process in 0..PROCESSES {
+            let args = [
+                ("url", server.url()),
+                ("history", whole.display().to_string()),
+                ("seed", seed.wrapping_add(process).to_string()),
+                ("ttl_ms", TTL.as_millis().to_string()),
+                ("keys", KEYS.to_string()),
+            ];
+            let mut worker = Worker::start("traced", &args);
+            worker.next().await;
+            workers.push(worker);
+        }
+        tokio::time::sleep(BEFORE).await;
+        workers[0].stop();
+        tokio::time::sleep(STOPPED).await;
+        workers[0].resume();
+        tokio::time::sleep(AFTER).await;
+        // The history first: what callers were answered, the store has logged before.
+        fs::copy(&whole, &history).map_err(failed)?;
+        fs::copy(appended(server.directory())?, &log).map_err(failed)?;
+        for worker in &mut workers {
+            worker.order("stop").await;
+        }
+        for worker in workers {
+            worker.ended().await;
+        }
+        fs::remove_file(&whole).map_err(failed)
+    })?;
+    let info = server.command(&["INFO", "server"]);
+    let version =
+        info.text().lines().find_map(|line| line.strip_prefix("redis_version:")).unwrap_or("?").trim().to_owned();
+    let about = About { ttl_ms: i64::try_from(TTL.as_millis()).unwrap_or(0), ahead_ns, seed, server: version };
+    let text = serde_json::to_string_pretty(&about).map_err(|error| error.to_string())?;
+    fs::write(folder.join("trace.json"), text).map_err(failed)?;
+    Ok(folder)
+}
+
+/// Where a server appends what it logs: since 7.0 in a folder of parts, of which the first is a snapshot.
+fn appended(directory: &Path) -> Result<PathBuf, String> {
+    let places = [directory.join("appendonlydir/appendonly.aof.1.incr.aof"), directory.join("appendonly.aof")];
+    places.into_iter().find(|place| place.is_file()).ok_or_else(|| format!("no log in {}", directory.display()))
+}
+
+/// Reads both clocks, the wall clock between two looks at the other.
+fn ahead() -> i64 {
+    let look = || {
+        let before = now();
+        let wall = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a time after 1970");
+        let after = now();
+        (after - before, i64::try_from(wall.as_nanos()).unwrap() - i64::try_from(u64::midpoint(before, after)).unwrap())
+    };
+    (0..20).map(|_| look()).min().map_or(0, |(_, ahead)| ahead)
+}
