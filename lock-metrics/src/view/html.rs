@@ -16,7 +16,7 @@ const STYLE: &str = include_str!("locks.css");
 
 macro_rules! policy {
     () => {
-        "default-src 'none'; style-src 'sha256-DQjBN89lBAhmA40rB4gnibzgw5ZLKyzOx8O3AMBVpTM='; base-uri 'none'; form-action 'none'"
+        "default-src 'none'; style-src 'sha256-A17pU1sZN/XjDMbX/mGgdx2oJTDtMr8LQB9numiJ4Vs='; base-uri 'none'; form-action 'none'"
     };
 }
 
