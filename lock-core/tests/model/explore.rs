@@ -5,6 +5,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use crate::scenario::{Scenario, Wrong};
 use crate::state::State;
+use crate::steps::Step;
 
 /// What was found.
 pub(crate) struct Found {
@@ -13,6 +14,8 @@ pub(crate) struct Found {
     pub(crate) states: usize,
     /// The shortest way there.
     pub(crate) trace: Vec<String>,
+    /// The same: each step, and what it led to.
+    pub(crate) way: Vec<(Step, State)>,
 }
 
 pub(crate) fn explore(scenario: &Scenario) -> Found {
@@ -49,13 +52,14 @@ fn found(scenario: &Scenario, wrong: Option<Wrong>, ways: &[(usize, usize)], mut
         path.push(ways[last].1);
         last = ways[last].0;
     }
-    let (mut state, mut trace) = (State::start(scenario), Vec::new());
+    let (mut state, mut trace, mut way) = (State::start(scenario), Vec::new(), Vec::new());
     for index in path.into_iter().rev() {
         let step = state.steps(scenario)[index];
         state = state.after(scenario, step);
         trace.push(format!("{step:?} at {}: {:?}", state.now, state.store));
+        way.push((step, state.clone()));
     }
-    Found { wrong, states: ways.len(), trace }
+    Found { wrong, states: ways.len(), trace, way }
 }
 
 fn digest(state: &State) -> u64 {

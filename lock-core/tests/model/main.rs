@@ -26,5 +26,6 @@ mod server;
 mod sleep;
 mod state;
 mod steps;
+mod story;
 mod turns;
 mod walk;

@@ -59,7 +59,7 @@ fn with_all_rules_nothing_goes_wrong_in_any_mode() {
 }
 
 /// Each rule, where it is missed, and what goes wrong there.
-fn cases() -> Vec<(Rule, Scenario, Wrong)> {
+pub(crate) fn cases() -> Vec<(Rule, Scenario, Wrong)> {
     let none = Faults::default();
     let mixed = three([WRITE, READ, READ]);
     let downgrading = Scenario { downgrades: true, ..mixed };

@@ -6,7 +6,7 @@ use crate::scenario::{Faults, Rule, Scenario, Wrong};
 use lock_core::testing::limit;
 
 /// Each rule, where it is missed, and what goes wrong there.
-fn cases() -> Vec<(Rule, Scenario, Wrong)> {
+pub(crate) fn cases() -> Vec<(Rule, Scenario, Wrong)> {
     let none = Faults::default();
     let bad_connection = Faults { connection: 1, ..none };
     let native = Scenario { states: 400_000, ..scenario() };

@@ -118,13 +118,12 @@ fn with_all_rules_nothing_goes_wrong_while_claims_sleep() {
     println!("figure: states of the protocol with claims that sleep, with all rules: {states}");
 }
 
-#[test]
-#[limit(300)]
-fn without_any_one_rule_of_sleep_something_goes_wrong() {
+/// Each rule, where it is missed, and what goes wrong there.
+pub(crate) fn cases() -> Vec<(Rule, Scenario, Wrong)> {
     let none = Faults::default();
     // Few states have somebody who is never served: each is followed.
     let two = Scenario { states: 400_000, followed: 1, ..sleepers() };
-    let cases = vec![
+    vec![
         (
             Rule::SleepersConfirm,
             Scenario { horizon: 2, attempts: 2, faults: Faults { stranger: 1, ..none }, ..two },
@@ -146,7 +145,13 @@ fn without_any_one_rule_of_sleep_something_goes_wrong() {
             Scenario { horizon: 0, attempts: 2, faults: Faults { inbox: 1, stranger: 1, ..none }, ..two },
             Wrong::Starvation,
         ),
-    ];
+    ]
+}
+
+#[test]
+#[limit(300)]
+fn without_any_one_rule_of_sleep_something_goes_wrong() {
+    let cases = cases();
     for (rule, scenario, _) in &cases {
         let found = explore(&Scenario { states: 50_000, ..*scenario });
         assert!(found.wrong.is_none(), "with {rule:?}: {:?}\n{}", found.wrong, found.trace.join("\n"));
