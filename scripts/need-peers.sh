@@ -1,14 +1,34 @@
 #!/bin/sh
-# Builds the adapters of locks of other languages for `lock-proof`, into target/peers: those in Go, where there is Go. Where it is
-# missing this says so, and `lock-proof` names the locks that it does not run.
+# Builds the adapters of other people's locks for `lock-proof` and `lock-bench --peers`, into target/peers: those in Go where there is Go,
+# those in Java where there are a compiler and Maven, and pg_lease. Where something is missing this says so and goes on; who is asked to
+# run the locks then names those that it does not run.
 set -eu
 cd "$(dirname "$0")/.."
+. scripts/lib/install.sh
 
-if ! command -v go >/dev/null 2>&1; then
-    echo "go is missing: lock-proof runs without redsync and redislock" >&2
-    exit 0
+peers=$(pwd)/target/peers
+mkdir -p "$peers/java"
+
+has() {
+    for program in $1; do
+        command -v "$program" >/dev/null 2>&1 || { echo "$program is missing: no rows of $2" >&2; return 1; }
+    done
+}
+
+if has go "redsync, redislock, rueidislock and advisory locks"; then
+    (cd proof/peers/go && try go build -o "$peers/" ./redsync ./redislock ./rueidislock ./advisory)
 fi
-mkdir -p target/peers
-out=$(pwd)/target/peers
-cd proof/peers/go
-go build -o "$out/" ./redsync ./redislock
+
+if has "javac mvn" Redisson; then
+    # From where the machine's settings say: Maven Central, unless there is a mirror in ~/.m2/settings.xml or MAVEN_ARGS.
+    if ! cmp -s proof/peers/java/pom.xml "$peers/java/pom.xml"; then
+        rm -rf "$peers/java/lib"
+        (cd proof/peers/java && try mvn -q -B org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies \
+            -DincludeScope=runtime "-DoutputDirectory=$peers/java/lib")
+        cp proof/peers/java/pom.xml "$peers/java/pom.xml"
+    fi
+    javac -cp "$peers/java/lib/*" -d "$peers/java/classes" proof/peers/java/*.java
+fi
+
+(cd proof/peers/pg_lease && try cargo build --locked --quiet --release --target-dir "$peers/build")
+ln -sf build/release/pg_lease "$peers/pg_lease"

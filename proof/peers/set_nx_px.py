@@ -12,17 +12,22 @@ ttl = int(sys.argv[2])
 delete_own = client.register_script(
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) else return 0 end"
 )
-key = owner = None
 
 
-def acquire(wanted, wait):
-    global key, owner
-    key, owner, end = wanted, uuid.uuid4().hex, time.monotonic() + wait
-    while not client.set(key, owner, nx=True, px=ttl):
-        if time.monotonic() > end:
-            return False, None
-        time.sleep(0.02)
-    return True, None
+class Peer:
+    def acquire(self, key, wait):
+        self.key, self.owner, end = key, uuid.uuid4().hex, time.monotonic() + wait
+        while not client.set(key, self.owner, nx=True, px=ttl):
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.02)
+        return True
+
+    def held(self):
+        return True
+
+    def release(self):
+        delete_own([self.key], [self.owner])
 
 
-serve(f"SET NX PX by redis-py {redis.__version__}", acquire, lambda: True, lambda: delete_own([key], [owner]))
+serve(f"SET NX PX by redis-py {redis.__version__}", Peer)

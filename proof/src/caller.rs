@@ -13,6 +13,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use lock_core::{AnyBackend, LockManager, LockOptions, Quorum, RedisStore};
+use lock_postgres::PostgresStore;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 /// The `name=value` arguments.
@@ -68,6 +69,9 @@ fn orders() -> UnboundedReceiver<String> {
 /// Connects to one store, or to a quorum whose members every process reaches in its own way.
 fn connect(args: &Args) -> LockManager {
     let url = args.text("url");
+    if url.starts_with("postgres://") {
+        return LockManager::builder(PostgresStore::new(url).unwrap()).options(args.options()).build().unwrap();
+    }
     let Some(members) = url.strip_prefix("quorum://") else {
         return LockManager::builder(RedisStore::new(url).unwrap()).options(args.options()).build().unwrap();
     };

@@ -6,57 +6,59 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     pub(crate) name: String,
+    /// Where its locks lie: `one` Redis, `postgres`, or PostgreSQL behind a pooler (`pooled`).
+    pub(crate) store: &'static str,
     /// Its words, separated by tabs, or what is missing.
     pub(crate) command: Result<String, String>,
 }
 
 fn below(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
-}
-
-fn words(words: &[&Path]) -> String {
-    words.iter().map(|word| word.display().to_string()).collect::<Vec<_>>().join("\t")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
 
 /// An adapter that something must be installed for.
-fn needs(name: &str, installed: &Path, script: &str, command: &[&Path]) -> Peer {
-    let command = if installed.exists() { Ok(words(command)) } else { Err(format!("run sh scripts/{script}")) };
-    Peer { name: name.to_owned(), command }
+fn needs(name: &str, store: &'static str, installed: &[&Path], script: &str, command: &[&str]) -> Peer {
+    let is_there = installed.iter().all(|path| path.exists());
+    let command = if is_there { Ok(command.join("\t")) } else { Err(format!("run sh scripts/{script}")) };
+    Peer { name: name.to_owned(), store, command }
 }
 
-/// All whose adapters are in `peers/`.
+/// All that are programs of their own, with adapters in `proof/peers`.
 pub(crate) fn all() -> Vec<Peer> {
-    let clients = "need-foreign-clients.sh";
-    let (python, modules) =
-        (below("../target/foreign-clients/bin/python"), below("../target/foreign-clients/node_modules"));
-    let python_peer = |name, file: &str| {
-        let file = below("peers").join(file);
-        needs(name, &python, clients, &[&python, Path::new("-B"), &file])
+    let clients = |name: &str, file: &str| {
+        let (python, file) = (below("target/foreign-clients/bin/python"), below("proof/peers").join(file));
+        needs(name, "one", &[&python], "need-foreign-clients.sh", &[&text(&python), "-B", &text(&file)])
     };
-    let this = std::env::current_exe().unwrap_or_default();
-    let node_path = format!("NODE_PATH={}", modules.display());
-    let node = [Path::new("env"), Path::new(&node_path), Path::new("node"), &below("peers/node_redlock.js")];
-    let mut peers = vec![
-        python_peer("SET NX, bare DEL", "set_nx.py"),
-        python_peer("SET NX PX, owned DEL", "set_nx_px.py"),
-        python_peer("redis-py Lock", "redis_py.py"),
-        Peer { name: "rslock".to_owned(), command: Ok(words(&[&this, Path::new("peer"), Path::new("rslock")])) },
-        needs("node-redlock", &modules.join("redlock"), clients, &node),
-    ];
-    for name in ["redsync", "redislock"] {
-        let built = below("../target/peers").join(name);
-        peers.push(needs(name, &built, "need-peers.sh", &[&built]));
-    }
-    peers
+    let (modules, node) = (below("target/foreign-clients/node_modules"), below("proof/peers/node_redlock.js"));
+    let modules_path = format!("NODE_PATH={}", text(&modules));
+    let node = ["env", &modules_path, "node", &text(&node)];
+    let built = |name: &str, store: &'static str, file: &str, word: &[&str]| {
+        let file = below("target/peers").join(file);
+        needs(name, store, &[&file], "need-peers.sh", &[&[&*text(&file)], word].concat())
+    };
+    let (jars, classes) = (below("target/peers/java/lib"), below("target/peers/java/classes"));
+    let class_path = format!("{}:{}/*", text(&classes), text(&jars));
+    let redisson = |kind: &str| {
+        let command = ["java", "-cp", &class_path, "RedissonPeer", kind];
+        needs(&format!("Redisson {kind}"), "one", &[&jars, &classes], "need-peers.sh", &command)
+    };
+    vec![
+        clients("SET NX, bare DEL", "set_nx.py"),
+        clients("SET NX PX, owned DEL", "set_nx_px.py"),
+        clients("redis-py Lock", "redis_py.py"),
+        needs("node-redlock", "one", &[&modules.join("redlock")], "need-foreign-clients.sh", &node),
+        built("redsync", "one", "redsync", &[]),
+        built("redislock", "one", "redislock", &[]),
+        built("rueidislock", "one", "rueidislock", &[]),
+        redisson("RLock"),
+        redisson("RFairLock"),
+        redisson("RFencedLock"),
+        built("advisory lock of a session, pooled", "pooled", "advisory", &["session"]),
+        built("advisory lock of a transaction, pooled", "pooled", "advisory", &["transaction"]),
+        built("pg_lease", "postgres", "pg_lease", &[]),
+    ]
 }
 
-/// Another, as `NAME=COMMAND WORDS` on the command line.
-pub(crate) fn named(text: &str) -> Result<Peer, String> {
-    match text.split_once('=') {
-        Some((name, command)) if !command.trim().is_empty() => {
-            let command = command.split_whitespace().collect::<Vec<_>>().join("\t");
-            Ok(Peer { name: name.to_owned(), command: Ok(command) })
-        }
-        _ => Err(format!("--peer {text:?} is not NAME=COMMAND")),
-    }
+fn text(path: &Path) -> String {
+    path.display().to_string()
 }

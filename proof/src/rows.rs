@@ -2,7 +2,7 @@
 
 use crate::harness::fault::Menu;
 use crate::harness::fleet::Workload;
-use crate::harness::servers::{Change, Cluster, Members, One, Sentinels, Topology};
+use crate::harness::servers::{Change, Cluster, Database, Members, One, Sentinels, Topology};
 use crate::harness::world::Setting;
 use crate::peers::Peer;
 use crate::record::Expect;
@@ -87,6 +87,8 @@ impl Row {
             ("sentinel", _) => Box::new(Sentinels::start(confirmed)),
             ("cluster", _) => Box::new(Cluster::start(confirmed)),
             ("quorum", _) => Box::new(Members::start()),
+            ("postgres", _) => Box::new(Database::start(false)),
+            ("pooled", _) => Box::new(Database::start(true)),
             _ => Box::new(One::start()),
         };
         let menu = match self.assumption {
@@ -122,23 +124,31 @@ fn kind(store: &str) -> &'static str {
         "sentinel" => "Sentinel",
         "cluster" => "Cluster",
         "quorum" => "quorum of three",
+        "postgres" => "PostgreSQL",
         _ => "one server",
     }
 }
 
 /// Ours and others by one workload, and each assumption broken.
 pub(crate) fn compared(peers: &[Peer]) -> Vec<Row> {
-    let plain = |assumption: Assumption, weight| {
-        let store = if assumption == Assumption::ForgetfulMemberIsLeftOut { "quorum" } else { "one" };
+    let ours = |store, assumption: Assumption, weight| {
         let subject = format!("ours, {}", kind(store));
         Row { subject, store, assumption, mixed: false, adapter: None, weight }
     };
-    let mut rows = vec![plain(Assumption::Held, 1.5)];
+    let broken = |assumption: Assumption| {
+        let store = if assumption == Assumption::ForgetfulMemberIsLeftOut { "quorum" } else { "one" };
+        ours(store, assumption, 0.7)
+    };
+    let mut rows = vec![ours("one", Assumption::Held, 1.5)];
+    if Database::missing(false).is_none() {
+        rows.push(ours("postgres", Assumption::Held, 1.0));
+    }
     for peer in peers {
         let Ok(command) = &peer.command else { continue };
         let (subject, adapter) = (peer.name.clone(), Some(command.clone()));
-        rows.push(Row { subject, store: "one", assumption: Assumption::Held, mixed: false, adapter, weight: 1.0 });
+        let (store, assumption) = (peer.store, Assumption::Held);
+        rows.push(Row { subject, store, assumption, mixed: false, adapter, weight: 1.0 });
     }
-    rows.extend(Assumption::BROKEN.map(|assumption| plain(assumption, 0.7)));
+    rows.extend(Assumption::BROKEN.map(broken));
     rows
 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::check::{self, Verdict};
+use crate::harness::servers::Database;
 use crate::harness::world::{self, Until};
 use crate::peers::Peer;
 use crate::record::Record;
@@ -69,12 +70,33 @@ fn wanted(options: &Options) -> Result<(Vec<Row>, Vec<String>), String> {
         return Ok((rows::of_stores(&stores), Vec::new()));
     }
     let mut peers = crate::peers::all();
+    let (this, name) = (std::env::current_exe().unwrap_or_default(), "rslock".to_owned());
+    peers.insert(3, Peer { command: Ok(format!("{}\tpeer\t{name}", this.display())), store: "one", name });
     for text in &options.peers {
-        peers.push(crate::peers::named(text)?);
+        peers.push(named(text)?);
     }
+    for peer in &mut peers {
+        let pooled = peer.store == "pooled";
+        let no_server = if peer.store == "one" { None } else { Database::missing(pooled) };
+        if let Some(why) = no_server {
+            peer.command = Err(why);
+        }
+    }
+    let ours = Database::missing(false).map(|why| format!("ours, PostgreSQL: {why}"));
     let missing = |peer: &Peer| peer.command.as_ref().err().map(|why| format!("{}: {why}", peer.name));
-    let missing = peers.iter().filter_map(missing).collect();
+    let missing = ours.into_iter().chain(peers.iter().filter_map(missing)).collect();
     Ok(([rows::compared(&peers), rows::of_stores(&rows::STORES)].concat(), missing))
+}
+
+/// Another peer, as `NAME=COMMAND WORDS` on the command line.
+fn named(text: &str) -> Result<Peer, String> {
+    match text.split_once('=') {
+        Some((name, command)) if !command.trim().is_empty() => {
+            let command = command.split_whitespace().collect::<Vec<_>>().join("\t");
+            Ok(Peer { name: name.to_owned(), store: "one", command: Ok(command) })
+        }
+        _ => Err(format!("--peer {text:?} is not NAME=COMMAND")),
+    }
 }
 
 /// Runs all rows and prints what they came to. Returns the folder of the run, and whether all is as expected.

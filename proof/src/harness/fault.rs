@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use lock_core::testing::{Direction, FaultProxy, RedisServer, Reply};
+use lock_core::testing::{Direction, FaultProxy, RedisServer};
 
 use crate::harness::refusal::{Refusal, assert_answers};
 use crate::harness::servers::{Change, Topology, ok};
@@ -159,13 +159,9 @@ impl Fault {
             }),
             Self::DropReplies(line, count) => line.each(world, |proxy| proxy.drop_replies(count)),
             Self::Cut(line, direction, bytes) => line.each(world, |proxy| proxy.cut_after(direction, bytes)),
-            Self::PauseServer(place) => world.serving(place).pause(),
+            Self::PauseServer(place) => world.servers.pause(place),
             Self::ForgetScripts(place) => ok(world.serving(place), &["SCRIPT", "FLUSH"]),
-            Self::KillClients(place) => {
-                let kill = ["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"];
-                let reply = world.serving(place).command(&kill);
-                assert!(!matches!(reply, Reply::Error(_)), "{reply:?}");
-            }
+            Self::KillClients(place) => world.servers.kill_clients(place),
             Self::Refuse(place, refusal) => refusal.begin(world.serving(place)),
             Self::Change(change) => {
                 let from = now();
@@ -179,7 +175,7 @@ impl Fault {
         match self {
             Self::Kill(process) => world.fleet.replace(process, &*world.servers).await,
             Self::Stop(process) => world.fleet.resume_one(process),
-            Self::PauseServer(place) => world.serving(place).resume(),
+            Self::PauseServer(place) => world.servers.resume(place),
             Self::Refuse(place, refusal) => {
                 assert_answers(world.serving(place), &format!("{refusal:?}"));
                 let from = now();
@@ -224,8 +220,7 @@ impl Line {
 impl World {
     /// A server that decides on locks now.
     fn serving(&self, number: usize) -> &RedisServer {
-        let serving = self.servers.serving();
-        self.servers.server(serving[number % serving.len()])
+        self.servers.one_of_serving(number)
     }
 
     /// Writes down that leases of before may meet others, until the last of them is over.

@@ -13,7 +13,8 @@ const REMNANT: Duration = Duration::from_millis(500);
 pub(crate) fn after(servers: &dyn Topology) -> Vec<String> {
     let started = Instant::now();
     loop {
-        let left: Vec<String> = servers.serving().into_iter().flat_map(|place| of(servers.server(place))).collect();
+        let mut left = servers.remnants();
+        left.extend(servers.serving().into_iter().flat_map(|place| of(servers.server(place))));
         if left.is_empty() || started.elapsed() > REMNANT {
             return left;
         }

@@ -3,6 +3,7 @@
 mod clock;
 mod cluster;
 mod one;
+mod postgres;
 mod quorum;
 mod sentinel;
 
@@ -13,6 +14,7 @@ use lock_core::testing::{RedisServer, Reply};
 
 pub(crate) use cluster::Cluster;
 pub(crate) use one::One;
+pub(crate) use postgres::Database;
 pub(crate) use quorum::Members;
 pub(crate) use sentinel::Sentinels;
 
@@ -31,6 +33,32 @@ pub(crate) trait Topology: Send {
     fn serving(&self) -> Vec<usize>;
     /// Whether a server may be told to follow another, and be told otherwise later.
     fn may_be_demoted(&self) -> bool;
+
+    /// Lets one of those that serve stand still.
+    fn pause(&self, number: usize) {
+        self.one_of_serving(number).pause();
+    }
+
+    fn resume(&self, number: usize) {
+        self.one_of_serving(number).resume();
+    }
+
+    /// Ends the connections of all clients to one of those that serve.
+    fn kill_clients(&self, number: usize) {
+        let reply = self.one_of_serving(number).command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+        assert!(!matches!(reply, Reply::Error(_)), "{reply:?}");
+    }
+
+    /// A server that decides on locks now.
+    fn one_of_serving(&self, number: usize) -> &RedisServer {
+        let serving = self.serving();
+        self.server(serving[number % serving.len()])
+    }
+
+    /// What is left of locks where there is no Redis.
+    fn remnants(&self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// Chooses what only such servers go through, by numbers that mean the same at any time.
     fn any_change(&self, random: &mut Rng) -> Change;

@@ -1,6 +1,7 @@
 //! The program as a user runs it.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+mod adapters;
 mod bad_input;
 mod checkers;
 mod runs;

@@ -69,9 +69,11 @@ fn each_assumption_that_is_broken_on_purpose_shows() {
 #[limit(1_200)]
 fn others_run_under_the_same_faults_and_a_seed_gives_the_same_faults_again_from_the_folder_alone() {
     let scratch = Scratch::new();
-    let rows = ["--only", "ours, one server, all", "--only", "rslock", "--only", "SET NX, bare", "--minutes", "0.3"];
+    let ours = ["--only", "ours, one server, all", "--only", "ours, PostgreSQL"];
+    let rows = [&ours[..], &["--only", "rslock", "--only", "SET NX, bare", "--minutes", "0.3"]].concat();
     let output = ran(&scratch, &rows);
     assert!(output.status.success(), "{}", said(&output));
+    assert!(said(&output).contains("\n| ours, PostgreSQL, all assumptions held | holds |"), "{}", said(&output));
     let folder = std::fs::read_dir(scratch.path("runs")).unwrap().next().unwrap().unwrap().path();
     for file in ["history.jsonl", "report.html", "table.md", "run.json", "verdicts.json"] {
         assert!(folder.join(file).exists(), "{file}");

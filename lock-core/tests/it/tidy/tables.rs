@@ -361,7 +361,7 @@ pub(super) const TABLES: &[Layers] = &[
     Layers {
         source: PROOF,
         within: "harness::servers",
-        modules: &[&["clock"], &["cluster", "one", "quorum", "sentinel"]],
+        modules: &[&["clock"], &["cluster", "one", "postgres", "quorum", "sentinel"]],
     },
     Layers { source: PROOF, within: "check", modules: &[&["jobs", "locks", "writes"]] },
     Layers { source: PROOF, within: "spec", modules: &[&["value"], &["story"], &["config"], &["tlc"]] },

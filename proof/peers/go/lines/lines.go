@@ -17,12 +17,15 @@ type Lock interface {
 }
 
 // URL and TTL are what the harness asks for, in the last two arguments.
-func URL() string        { return os.Args[1] }
-func TTL() time.Duration { ms, _ := strconv.Atoi(os.Args[2]); return time.Duration(ms) * time.Millisecond }
+func URL() string { return os.Args[len(os.Args)-2] }
+func TTL() time.Duration {
+	ms, _ := strconv.Atoi(os.Args[len(os.Args)-1])
+	return time.Duration(ms) * time.Millisecond
+}
 
-// Serve answers orders until they end.
-func Serve(name string, lock Lock) {
-	out := json.NewEncoder(os.Stdout)
+// Serve answers orders until they end. Locks that create returns share their connections.
+func Serve(name string, create func() Lock) {
+	lock, out := create(), json.NewEncoder(os.Stdout)
 	_ = out.Encode(map[string]any{"ready": name})
 	orders := bufio.NewScanner(os.Stdin)
 	for orders.Scan() {
@@ -30,11 +33,15 @@ func Serve(name string, lock Lock) {
 			Acquire string `json:"acquire"`
 			WaitMs  int    `json:"wait_ms"`
 			Check   bool   `json:"check"`
+			Load    *load  `json:"load"`
 		}
 		_ = json.Unmarshal(orders.Bytes(), &order)
 		var kind string
 		var err error
 		switch {
+		case order.Load != nil:
+			_ = out.Encode(order.Load.run(create))
+			continue
 		case order.Acquire != "":
 			kind, err = "acquired", lock.Acquire(order.Acquire, time.Duration(order.WaitMs)*time.Millisecond)
 		case order.Check:

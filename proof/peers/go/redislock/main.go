@@ -35,5 +35,6 @@ func main() {
 	if err != nil {
 		panic(err)
 	}
-	lines.Serve("redislock v0.9.4", &lock{client: redislock.New(redis.NewClient(options))})
+	client := redislock.New(redis.NewClient(options))
+	lines.Serve("redislock v0.9.4", func() lines.Lock { return &lock{client: client} })
 }

@@ -20,7 +20,7 @@ func (l *lock) Acquire(key string, wait time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), wait)
 	defer cancel()
 	delay := redsync.WithRetryDelay(20 * time.Millisecond)
-	l.mutex = l.rs.NewMutex(key, redsync.WithExpiry(lines.TTL()), redsync.WithTries(1_000), delay)
+	l.mutex = l.rs.NewMutex(key, redsync.WithExpiry(lines.TTL()), redsync.WithTries(1_000_000), delay)
 	return l.mutex.LockContext(ctx)
 }
 
@@ -32,5 +32,6 @@ func main() {
 	if err != nil {
 		panic(err)
 	}
-	lines.Serve("redsync v4.18.1", &lock{rs: redsync.New(goredis.NewPool(redis.NewClient(options)))})
+	rs := redsync.New(goredis.NewPool(redis.NewClient(options)))
+	lines.Serve("redsync v4.18.1", func() lines.Lock { return &lock{rs: rs} })
 }

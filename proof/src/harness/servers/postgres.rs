@@ -1,0 +1,132 @@
+//! A PostgreSQL, which clients reach by themselves or through a pooler by transaction.
+
+use std::fs;
+use std::path::Path;
+
+use fastrand::Rng;
+use lock_core::testing::{PostgresPooler, PostgresServer, RedisServer};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::harness::servers::{Change, Topology};
+
+pub(crate) struct Database {
+    server: PostgresServer,
+    pooler: Option<PostgresPooler>,
+    /// The process whose children serve the sessions.
+    postmaster: u32,
+}
+
+/// What is left of locks, if there is a table of them: its name, and how to ask for what still lasts.
+const REMNANTS: [(&str, &str); 3] = [
+    ("lock_core.lock", "SELECT 'the lock ' || key FROM lock_core.lock WHERE owner IS NOT NULL AND until > now()"),
+    ("_pg_lease", "SELECT 'the lease ' || name FROM _pg_lease WHERE held_until > now()"),
+    ("pg_locks", "SELECT 'an advisory lock of session ' || pid FROM pg_locks WHERE locktype = 'advisory'"),
+];
+
+impl Database {
+    /// Says what must be installed first, if something must.
+    pub(crate) fn missing(pooled: bool) -> Option<String> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+        let folders: Vec<_> = std::env::split_paths(&path)
+            .chain(versions.map(|version| version.path().join("bin")))
+            .chain(["/usr/sbin".into()])
+            .collect();
+        let is_there = |program: &&str| folders.iter().any(|folder| folder.join(program).is_file());
+        let needed = if pooled { &["initdb", "pgbouncer"][..] } else { &["initdb"] };
+        let missing = needed.iter().find(|program| !is_there(program))?;
+        Some(format!("{missing} is missing, run sh scripts/need-databases.sh"))
+    }
+
+    pub(crate) fn start(pooled: bool) -> Self {
+        let server = PostgresServer::start();
+        let child = server.run("SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'");
+        let stat = fs::read_to_string(Path::new("/proc").join(child.trim()).join("stat")).unwrap();
+        // After the name in brackets come the state and the parent.
+        let (_, after) = stat.rsplit_once(") ").unwrap();
+        let postmaster = after.split(' ').nth(1).unwrap().parse().unwrap();
+        let pooler = pooled.then(|| server.pooler());
+        Self { server, pooler, postmaster }
+    }
+
+    /// Signals all processes of the server. Whoever starts others is stopped first, and goes on last.
+    fn signal(&self, signal: Signal) {
+        let send = |pid: u32| {
+            let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).unwrap();
+            // A session may have ended since it was listed.
+            let _ = kill_process(pid, signal);
+        };
+        if signal == Signal::STOP {
+            send(self.postmaster);
+        }
+        let children = format!("/proc/{0}/task/{0}/children", self.postmaster);
+        fs::read_to_string(children).unwrap().split_whitespace().filter_map(|pid| pid.parse().ok()).for_each(send);
+        if signal != Signal::STOP {
+            send(self.postmaster);
+        }
+    }
+}
+
+impl Topology for Database {
+    fn addresses(&self) -> usize {
+        1
+    }
+
+    fn port(&self, _: usize) -> u16 {
+        let Some(pooler) = &self.pooler else { return self.server.port() };
+        let url = pooler.url();
+        let (_, place) = url.rsplit_once(':').unwrap();
+        place.trim_end_matches("/postgres").parse().unwrap()
+    }
+
+    fn url(&self, proxies: &[u16]) -> String {
+        format!("postgres://test@127.0.0.1:{}/postgres", proxies[0])
+    }
+
+    fn server(&self, _: usize) -> &RedisServer {
+        unreachable!("there is no Redis here")
+    }
+
+    fn serving(&self) -> Vec<usize> {
+        Vec::new()
+    }
+
+    fn may_be_demoted(&self) -> bool {
+        false
+    }
+
+    fn pause(&self, _: usize) {
+        self.signal(Signal::STOP);
+    }
+
+    fn resume(&self, _: usize) {
+        self.signal(Signal::CONT);
+    }
+
+    fn kill_clients(&self, _: usize) {
+        self.server.run(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() \
+             AND backend_type = 'client backend'",
+        );
+    }
+
+    fn remnants(&self) -> Vec<String> {
+        let of = |(table, sql): &(&str, &str)| {
+            let is_there = self.server.run(&format!("SELECT to_regclass('{table}') IS NOT NULL")) == "t";
+            if is_there { self.server.run(sql).lines().map(str::to_owned).collect() } else { Vec::new() }
+        };
+        REMNANTS.iter().flat_map(of).collect()
+    }
+
+    fn any_change(&self, _: &mut Rng) -> Change {
+        unreachable!("it is changed by nobody")
+    }
+
+    fn forgets(&self, _: Change) -> bool {
+        false
+    }
+
+    fn begin(&mut self, _: Change) {}
+
+    fn end(&mut self, _: Change) {}
+}
