@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Args as ClapArgs, Parser, Subcommand};
 
 use crate::run::{self, Options};
-use crate::{caller, check, page, replay, rslock, spec};
+use crate::{caller, check, model, mutants, page, replay, rslock, spec};
 
 /// A month, in minutes.
 const LONGEST: f64 = 43_200.0;
@@ -56,6 +56,23 @@ enum Action {
         /// With the greater bounds that the `.cfg` files name
         #[arg(long)]
         longer: bool,
+    },
+    /// Plants bugs in our own code, and shows by which test or run each is noticed
+    Mutants {
+        /// How patches of `proof/mutants` are called; all if left out
+        names: Vec<String>,
+        /// How long faults strike where a run is to notice
+        #[arg(long, default_value = "1.5")]
+        minutes: String,
+        /// Draws the faults of these runs
+        #[arg(long, default_value = "26")]
+        seed: String,
+    },
+    /// Has the model tell what goes wrong without one of its rules, with a picture
+    Model {
+        /// How the rule is called; a name that is none lists them
+        #[arg(long, value_name = "RULE")]
+        without: String,
     },
     /// A process of a run that wants locks
     #[command(hide = true)]
@@ -115,6 +132,13 @@ pub(crate) fn main() -> ExitCode {
             true
         }),
         Some(Action::Spec { names, longer }) => spec::run(&names, longer),
+        Some(Action::Mutants { names, minutes, seed }) => {
+            mutants::run(&names, &mutants::Faults { minutes: &minutes, seed: &seed })
+        }
+        Some(Action::Model { without }) => model::without(&without).map(|story| {
+            print!("{story}");
+            true
+        }),
         Some(Action::Caller { workload, words }) => {
             caller::main(&workload, &words);
             Ok(true)

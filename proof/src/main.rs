@@ -7,6 +7,8 @@ mod caller;
 mod check;
 mod cli;
 mod harness;
+mod model;
+mod mutants;
 mod page;
 mod peers;
 mod record;

@@ -26,6 +26,16 @@ fn what_is_no_number_no_store_and_no_row_is_refused_in_one_sentence() {
 
 #[test]
 #[limit]
+fn a_bug_that_nobody_seeded_is_refused_by_a_sentence_that_lists_those_that_are() {
+    let output = proof().args(["mutants", "nonsense"]).output().unwrap();
+    let said = complained(&output);
+    assert!(said.starts_with("lock-proof: there is no seeded bug \"nonsense\"; there are a-"), "{said}");
+    assert!(said.contains(", tokens-stand-still-for-seconds, ") && said.lines().count() == 1, "{said}");
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+#[limit]
 fn a_folder_that_is_no_run_is_refused_in_one_sentence() {
     let scratch = Scratch::new();
     let folder = scratch.path("").display().to_string();

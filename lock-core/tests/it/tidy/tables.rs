@@ -340,7 +340,7 @@ pub(super) const TABLES: &[Layers] = &[
         source: PROOF,
         within: "",
         modules: &[
-            &["peers", "record"],
+            &["model", "mutants", "peers", "record"],
             &["recorder"],
             &["check", "spec"],
             &["caller", "harness"],
@@ -363,6 +363,7 @@ pub(super) const TABLES: &[Layers] = &[
         within: "harness::servers",
         modules: &[&["clock"], &["cluster", "one", "postgres", "quorum", "sentinel"]],
     },
+    Layers { source: PROOF, within: "mutants", modules: &[&["patch"], &["tree"]] },
     Layers { source: PROOF, within: "check", modules: &[&["jobs", "locks", "writes"]] },
     Layers { source: PROOF, within: "spec", modules: &[&["value"], &["story"], &["config"], &["tlc"]] },
 ];
