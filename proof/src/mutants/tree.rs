@@ -28,9 +28,9 @@ pub(super) struct Tree {
 
 impl Tree {
     pub(super) fn of_head(repository: &Path) -> Result<Self, String> {
-        let (place, own) = (logs().join("tree"), logs().join("build"));
+        // A folder of its own: what is built of a bug would count as newer than the code that it was planted in.
+        let (place, build) = (logs().join("tree"), logs().join("build"));
         fs::create_dir_all(logs()).map_err(|error| format!("cannot write {}: {error}", logs().display()))?;
-        let build = std::env::var_os("CARGO_TARGET_DIR").map_or(own, PathBuf::from);
         let tree = Self { repository: repository.to_owned(), place, build };
         tree.remove();
         git(repository, &["worktree", "add", "--quiet", "--detach", &tree.place.display().to_string(), "HEAD"])?;
