@@ -83,6 +83,8 @@ local ENTRY = '^([^|]*)|(%d+)|(%d+)|(%d)|(%d+)|([s%d/]-)|?(%d+%-%d+)|(.*)$'
 -- The same of a claim that wants K for itself, for who has no time to look at anything else: without reach and mode, and with
 -- the floor in two numbers.
 local ENTRY_ALONE = '^([^|]*)|(%d+)|(%d+)|%d|(%d+)|(%d+)-(%d+)|(.*)$'
+-- The same of one that may have to be woken, unless it was passed over: inbox, confirmed, grant_ttl.
+local ENTRY_WATCHING = '^([^|]*)|%d+|(%d+)|[02-9]|(%d+)|%d+%-%d+|'
 -- A ticket: stamp, grant_ttl, inbox; then for how long the claim may sleep at a time, ms, if it may.
 local TICKET = '^(%d+)|(%d+)|([^|]*)|?(%d*)$'
 -- A mode that shares: units, limit.

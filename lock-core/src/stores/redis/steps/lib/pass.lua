@@ -6,13 +6,48 @@
 -- Returns  what the step says that follows.
 --
 -- Atomic, because the next claim must not change between freeing a lock and granting it. It is a copy of what `free` of free.lua
--- does by `left_free` of window.lua and `move_on` of grant.lua, and writes what they would write for a claim that wants the lock for itself, whose process listens, while no
--- client of another library is expected. What it cannot do, or is refused, is left to them.
+-- does by `left_free` of window.lua, `move_on` of grant.lua and `wake_watcher` of tell.lua, and writes what they would write for a claim that wants the lock for itself, whose
+-- process listens, while no client of another library is expected. What it cannot do, or is refused, is left to them.
+
+-- Returns whom to wake behind an heir that has waited for long, as `wake_watcher` of tell.lua: inboxes and owners, the next of them
+-- for who does not hear the one before; nothing if one of the first two cannot be read, or was passed over. `owner` is who had K,
+-- `enters` says that a claim enters behind all others in the same step.
+local function watchers_to_wake(queue, waiters, owner, enters, now)
+  local pcall, find, match = redis.pcall, string.find, string.match
+  local behind = pcall('ZRANGE', queue, 1, WATCHERS, 'WITHSCORES')
+  if behind.err then
+    return
+  end
+  local wakes, last = {}, #behind - 1
+  -- Nobody sleeps behind one that came not long ago. Whoever enters is awake.
+  if last < 0 or now - behind[2] < ASLEEP_AFTER or enters and last < 2 * WATCHERS - 1 then
+    return wakes
+  end
+  local entries = pcall('HMGET', waiters, behind[1], behind[last])
+  local awake = false
+  for at = last, 1, -2 do
+    local name, entry = behind[at], entries[(at + 1) / 2]
+    if not entry or #entry > LONGEST_ENTRY or name == owner or #name ~= 32 or find(name, '%X') then
+      return
+    end
+    local inbox, confirmed, grant_ttl = match(entry, ENTRY_WATCHING)
+    if not inbox or grant_ttl - HOUR > 0 or confirmed - now > HOUR * 1000 then
+      return
+    end
+    -- Who is awake looks by itself.
+    awake = awake or confirmed - now <= 0
+    if not awake then
+      wakes[#wakes + 1], wakes[#wakes + 2] = inbox, name
+    end
+  end
+  return wakes
+end
 
 -- Returns the new value; false if the claim of this head has the lock and nobody waits; else nothing. `value` is what
--- lies at the lock, if that is known.
+-- lies at the lock, which whoever enters the queue in the same step has read.
 local function pass_on(lock, queue, clock, head, value)
   local pcall, sub, match, format = redis.pcall, string.sub, string.match, string.format
+  local enters = value
   value = value or pcall('GETRANGE', lock, 0, 511)
   if value.err or sub(value, 1, 33) ~= head then
     return
@@ -26,22 +61,30 @@ local function pass_on(lock, queue, clock, head, value)
     return false
   end
   -- A claim has one owner. Only one whose answers were lost stands in the queue of its own lock.
-  if heir == owner or #heir ~= 32 then
+  if heir == owner or #heir ~= 32 or string.find(heir, '%X') then
     return
   end
   local waiters = sub(queue, 1, -6) .. 'waiters'
   local known = pcall('HMGET', waiters, OTHERS, heir)
   local entry = not known[1] and known[2]
-  if not entry then
+  if not entry or #entry > LONGEST_ENTRY then
     return
   end
   local inbox, stamp, confirmed, grant_ttl, floor_ms, floor_seq, tail = match(entry, ENTRY_ALONE)
   local time = redis.call('TIME')
   local now = time[1] * 1000000 + time[2]
-  -- Behind one that has waited for long somebody may sleep who must be woken.
-  if not inbox or now - confirmed > grant_ttl * 1000 or now - first[2] >= ASLEEP_AFTER then
+  if not inbox or now - confirmed > grant_ttl * 1000 or grant_ttl - HOUR > 0 or confirmed - now > HOUR * 1000 then
     return
   end
+  -- Behind one that has waited for long somebody may sleep who must be woken. What has a score below zero is left of a phase.
+  local wakes
+  if now - first[2] >= ASLEEP_AFTER then
+    wakes = first[2] - 0 >= 0 and watchers_to_wake(queue, waiters, owner, enters, now)
+    if not wakes then
+      return
+    end
+  end
+  local sleeper = wakes and wakes[1]
   -- The time since when K passes on has sixteen digits. A name of as many is taken for it only if that makes no
   -- difference. After UNKNOWN_PASSES a window opens.
   local passing = sub(value, -17)
@@ -53,14 +96,14 @@ local function pass_on(lock, queue, clock, head, value)
   end
   -- As `tell` of tell.lua. The name of a slot's clock ends with a brace, which is byte 125.
   local slot = string.byte(clock, -1) == 125 and redis.REDIS_VERSION_NUM and match(clock, ':{%d+}$')
-  local publish, listening = 'SPUBLISH', slot and pcall('PUBSUB', 'SHARDNUMSUB', inbox .. slot)
-  if listening and not listening.err and listening[2] > 0 then
-    inbox = inbox .. slot
-  else
-    publish, listening = 'PUBLISH', pcall('PUBSUB', 'NUMSUB', inbox)
-    if listening.err or listening[2] == 0 then
-      return
-    end
+  local publish, listening = 'SPUBLISH', slot and pcall('PUBSUB', 'SHARDNUMSUB', inbox .. slot, (sleeper or inbox) .. slot)
+  if not listening or listening.err or listening[2] == 0 then
+    publish, slot = 'PUBLISH', ''
+    listening = sleeper and pcall('PUBSUB', 'NUMSUB', inbox, sleeper) or pcall('PUBSUB', 'NUMSUB', inbox)
+  end
+  -- Of two who listen in different ways, each is told in its own.
+  if listening.err or listening[2] == 0 or listening[4] == 0 then
+    return
   end
   -- As in batch.lua.
   local kept = now % EMPTIED_EVERY == 0 and '0' or now % TRIMMED_EVERY == 0 and '1'
@@ -79,13 +122,19 @@ local function pass_on(lock, queue, clock, head, value)
     return
   end
   local message = heir .. '|' .. id .. '|' .. grant_ttl .. '|' .. stamp .. '|' .. lock
-  local heard = pcall(publish, inbox, message)
+  local heard = pcall(publish, inbox .. slot, message)
   if type(heard) ~= 'number' or heard == 0 then
     -- Not permitted. What follows finds K as it was, and frees it. If that cannot be, the next one finds that it has K.
     return pcall('SET', lock, value, 'PX', 1000).err and next_value or nil
   end
   pcall('ZREM', queue, owner, heir)
   pcall('HDEL', waiters, owner, heir)
+  for at = 1, wakes and #wakes or 0, 2 do
+    heard = pcall(publish, wakes[at] .. slot, wakes[at + 1] .. '|again')
+    if type(heard) == 'number' and heard > 0 then
+      break
+    end
+  end
   return next_value
 end
 

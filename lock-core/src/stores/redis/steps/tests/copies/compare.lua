@@ -20,7 +20,11 @@ local function seen(answer)
     elseif command == 'XADD' then
       return number(moment_ms + 1) .. '-7'
     elseif command == 'PUBSUB' then
-      return { words[2], words[2] == LISTENS and 1 or 0 }
+      local listening = {}
+      for at = 2, #words do
+        listening[2 * at - 3], listening[2 * at - 2] = words[at], words[at] == LISTENS and 1 or 0
+      end
+      return listening
     elseif command == 'PTTL' then
       -- To a second: between the two there is some time.
       local left = answer(command, ...)

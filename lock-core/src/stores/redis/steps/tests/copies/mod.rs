@@ -30,8 +30,20 @@ const WITHOUT: [(&str, &str); 7] = [
 const LESS: [(&str, &str); 2] = [("read", "shared, a lease is over"), ("read", "all leases are over")];
 
 /// What a fast path may do wrong.
-const WRONG: [(&str, &str); 7] = [
-    (" or now - first[2] >= 3000000", ""),
+const WRONG: [(&str, &str); 19] = [
+    ("  if now - first[2] >= 3000000 then", "  if nil then"),
+    ("first[2] - 0 >= 0 and watchers_to_wake", "watchers_to_wake"),
+    (" or now - behind[2] < 3000000", ""),
+    (" or enters and last < 2 * 2 - 1", ""),
+    ("    awake = awake or confirmed - now <= 0", "    awake = confirmed - now <= 0"),
+    ("    awake = awake or confirmed - now <= 0", ""),
+    ("for at = last, 1, -2 do", "for at = 1, last, 2 do"),
+    ("not entry or #entry > 2048 or name == owner", "not entry or name == owner"),
+    (" or name == owner", ""),
+    ("|%d+|(%d+)|[02-9]|", "|%d+|(%d+)|%d|"),
+    (" or listening[4] == 0", ""),
+    ("      break\n", ""),
+    (" or string.find(heir, '%X')", ""),
     ("' .. tail .. passing", "' .. tail"),
     ("pcall('ZREM', queue, owner, heir)\n", "pcall('ZREM', queue, owner)\n"),
     ("string.format('shared%026d', used + units)", "string.format('shared%026d', used)"),

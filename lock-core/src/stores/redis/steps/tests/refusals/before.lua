@@ -13,10 +13,12 @@ local state, how, which, refused_by = unpack(words, #words - 3)
 local ARGV, KEYS = { unpack(words, 1, #words - 4) }, keys
 
 local K, QUEUE, WAITERS = 'k', '{k}@queue', '{k}@waiters'
-local ME, OTHER, THIRD = string.rep('a', 32), string.rep('b', 32), string.rep('c', 32)
+local ME, OTHER, THIRD, FOURTH = string.rep('a', 32), string.rep('b', 32), string.rep('c', 32), string.rep('e', 32)
 local TAIL = '60000|host|1|site|name'
 local moment = server.call('TIME')
 local moment_ms = moment[1] * 1000 + math.floor(moment[2] / 1000)
+
+local LISTENS, AWAY = 'distributed-lock:inbox:listens', 'distributed-lock:inbox:away'
 
 local function number(value)
   return string.format('%d', value)
@@ -37,10 +39,27 @@ local function waits(owner, inbox, mode)
 end
 
 -- The same since a while ago.
-local function sleeps(owner, inbox, mode)
+local function sleeps(owner, inbox, mode, reach)
   server.call('ZADD', QUEUE, number(moment_ms * 1000 - 5000000), owner)
-  local known = string.gsub(entry(inbox, mode), number(moment_ms * 1000), number(moment_ms * 1000 + 27000000))
+  local ahead = number(moment_ms * 1000 + 27000000) .. '|' .. (reach or '0')
+  local known = string.gsub(entry(inbox, mode), number(moment_ms * 1000) .. '|0', ahead)
   server.call('HSET', WAITERS, owner, known)
+end
+
+-- I have K, and two sleep, behind whom comes another one, or none.
+local function two_sleep(...)
+  alone(ME)
+  sleeps(OTHER, LISTENS, '')
+  sleeps(THIRD, LISTENS, '')
+  if ... then
+    sleeps(FOURTH, ...)
+  end
+end
+
+-- Puts something else in an entry.
+local function change(owner, from, to)
+  local known = server.call('HGET', WAITERS, owner)
+  server.call('HSET', WAITERS, owner, (string.gsub(known, from, to)))
 end
 
 local function shares(owner, units, left)
@@ -53,14 +72,51 @@ local function phase(used, left)
   server.call('SET', K, value, 'PXAT', number(moment_ms + (left or 60000)))
 end
 
-local LISTENS, AWAY = 'distributed-lock:inbox:listens', 'distributed-lock:inbox:away'
 local states = {
   ['free'] = function() end,
   ['mine'] = function() alone(ME) end,
   ['mine, one waits'] = function() alone(ME) waits(OTHER, LISTENS, '') end,
   ['mine, one waits who is away'] = function() alone(ME) waits(OTHER, AWAY, '') end,
   ['mine, a reader waits'] = function() alone(ME) waits(OTHER, LISTENS, 's1/4') waits(THIRD, AWAY, 's1/4') end,
-  ['mine, sleepers wait'] = function() alone(ME) sleeps(OTHER, LISTENS, '') sleeps(THIRD, LISTENS, '') end,
+  ['mine, one waits whose name is none'] = function() alone(ME) waits(string.rep('x', 32), LISTENS, '') end,
+  ['mine, one waits who knows too much'] = function()
+    alone(ME) waits(OTHER, LISTENS, '') change(OTHER, 'name$', string.rep('n', 2048))
+  end,
+  ['mine, one waits for longer than can be'] = function()
+    alone(ME) waits(OTHER, LISTENS, '') change(OTHER, '|60000|', '|3600001|')
+  end,
+  ['mine, one waits who will have asked tomorrow'] = function()
+    alone(ME) waits(OTHER, LISTENS, '') change(OTHER, number(moment_ms * 1000), number(moment_ms * 1000 + 3601000000))
+  end,
+  ['mine, one sleeps'] = function() alone(ME) sleeps(OTHER, LISTENS, '') end,
+  ['mine, sleepers wait'] = function() two_sleep() end,
+  ['mine, one sleeps, others have just come'] = function()
+    alone(ME) sleeps(OTHER, LISTENS, '') waits(THIRD, LISTENS, '') waits(FOURTH, LISTENS, '')
+  end,
+  ['mine, one sleeps, another one has just come, and sleeps'] = function()
+    two_sleep() server.call('ZADD', QUEUE, number(moment_ms * 1000), THIRD)
+  end,
+  ['mine, three sleep'] = function() two_sleep(LISTENS, '') end,
+  ['mine, three sleep, the last is away'] = function() two_sleep(AWAY, '') end,
+  ['mine, three sleep, the last wants to read'] = function() two_sleep(LISTENS, 's1/4') end,
+  ['mine, three sleep, the last was passed over'] = function() two_sleep(LISTENS, '', '1') end,
+  ['mine, three sleep, the last has asked again'] = function() two_sleep(LISTENS, '', '2') end,
+  ['mine, three sleep, one cannot be read'] = function() two_sleep(LISTENS, '') change(THIRD, '|', '') end,
+  ['mine, three sleep, one knows too much'] = function() two_sleep(LISTENS, '') change(THIRD, 'name$', string.rep('n', 2048)) end,
+  ['mine, three sleep, I am one of them'] = function() two_sleep() sleeps(ME, LISTENS, '') server.call('ZADD', QUEUE, number(moment_ms * 1000 - 4000000), ME) end,
+  ['mine, two sleep, the third is awake'] = function() two_sleep() waits(FOURTH, LISTENS, '') end,
+  ['mine, two are awake, the third sleeps'] = function()
+    two_sleep(LISTENS, '')
+    for _, owner in ipairs({ OTHER, THIRD }) do
+      change(owner, number(moment_ms * 1000 + 27000000), number(moment_ms * 1000))
+    end
+  end,
+  ['mine, what is left of a phase has no units'] = function()
+    two_sleep()
+    for at, owner in ipairs({ OTHER, THIRD }) do
+      server.call('ZADD', QUEUE, number(-at), owner)
+    end
+  end,
   ['held, I sleep'] = function() alone(THIRD) sleeps(ME, LISTENS, '') sleeps(OTHER, LISTENS, '') end,
   ['shared by all, sleepers wait'] = function() phase(4) shares(ME, 4, 60000) sleeps(OTHER, LISTENS, 's4/4') sleeps(THIRD, LISTENS, '') end,
   ['held'] = function() alone(OTHER) end,
