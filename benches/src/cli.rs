@@ -6,11 +6,12 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 
 use crate::bench::{Bench, Scale};
+use crate::contestant::Kind;
 use crate::job::Job;
 use crate::report::Report;
-use crate::row::{FLEETS, ROWS, Row, crowd, drops, fleets, memory, watchdog};
+use crate::row::{FLEETS, PEERS, ROWS, Row, crowd, drops, fleets, memory, watchdog};
 use crate::wire::{hear, say};
-use crate::{Result, files, keeper, load, proxy};
+use crate::{Result, files, keeper, load, peer, proxy};
 
 /// Measures the lock library beside plain Redis commands and other lock crates.
 ///
@@ -32,6 +33,9 @@ struct Arguments {
     /// Measure what many processes cost: the rows fleets, waits and candidates, less than five minutes
     #[arg(long)]
     fleets: bool,
+    /// Measure locks of other languages beside ours, those that sh scripts/need-peers.sh has installed
+    #[arg(long)]
+    peers: bool,
     /// How many rounds [default: 5, with --quick 3]
     #[arg(long, value_name = "N")]
     rounds: Option<u32>,
@@ -96,7 +100,10 @@ pub(crate) fn run() -> Result<()> {
 fn work() -> Result<()> {
     files::allow_all();
     match hear()? {
-        Job::Load(load) => load::run(&load),
+        Job::Load(load) => match load.kind {
+            Kind::Peer { number, .. } => peer::run(number, &load),
+            _ => load::run(&load),
+        },
         Job::Hold(hold) => watchdog::hold(&hold),
         Job::Drops(drops) => drops::drop_guards(&drops),
         Job::Crowd(crowd) => crowd::wait(&crowd),
@@ -106,7 +113,7 @@ fn work() -> Result<()> {
 }
 
 fn measure(arguments: Arguments) -> Result<()> {
-    let rows = chosen(&arguments.rows, arguments.fleets)?;
+    let rows = chosen(&arguments.rows, arguments.fleets, arguments.peers)?;
     let scale = match (arguments.smoke, arguments.quick) {
         (true, _) => Scale::Smoke,
         (_, true) => Scale::Quick,
@@ -129,31 +136,39 @@ fn measure(arguments: Arguments) -> Result<()> {
     report.finish()
 }
 
-fn chosen(names: &[String], fleets: bool) -> Result<Vec<&'static Row>> {
+fn chosen(names: &[String], fleets: bool, peers: bool) -> Result<Vec<&'static Row>> {
     let of_fleets = FLEETS.iter().filter(|_| fleets).map(|name| (*name).to_owned());
     let names: Vec<String> = names.iter().cloned().chain(of_fleets).collect();
-    if let Some(unknown) = names.iter().find(|name| ROWS.iter().all(|row| row.name != **name)) {
-        let known: Vec<&str> = ROWS.iter().map(|row| row.name).collect();
+    // What others have written is measured only where that is asked for.
+    let all = || ROWS.iter().chain(&PEERS);
+    if let Some(unknown) = names.iter().find(|name| all().all(|row| row.name != **name)) {
+        let known: Vec<&str> = all().map(|row| row.name).collect();
         return Err(format!("there is no row {unknown:?}; the rows are {}", known.join(", ")).into());
     }
-    Ok(ROWS.iter().filter(|row| names.is_empty() || names.iter().any(|name| name == row.name)).collect())
+    if names.is_empty() && !peers {
+        return Ok(ROWS.iter().collect());
+    }
+    let is_peer = |row: &Row| PEERS.iter().any(|peer| peer.name == row.name);
+    Ok(all().filter(|row| peers && is_peer(row) || names.iter().any(|name| name == row.name)).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::chosen;
-    use crate::row::ROWS;
+    use crate::row::{PEERS, ROWS};
 
     #[test]
     fn rows_are_chosen_by_name_and_those_of_fleets_by_one_word() {
-        let names = |names: &[&str], fleets| -> Vec<&str> {
+        let names = |names: &[&str], fleets, peers| -> Vec<&str> {
             let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-            chosen(&names, fleets).unwrap().iter().map(|row| row.name).collect()
+            chosen(&names, fleets, peers).unwrap().iter().map(|row| row.name).collect()
         };
-        assert_eq!(names(&[], false).len(), ROWS.len());
-        assert_eq!(names(&["many"], false), ["many"]);
-        assert_eq!(names(&[], true), ["fleets", "waits", "candidates"]);
-        assert_eq!(names(&["many", "waits"], true), ["many", "fleets", "waits", "candidates"]);
-        assert!(chosen(&["no-such-row".to_owned()], true).is_err());
+        assert_eq!(names(&[], false, false).len(), ROWS.len());
+        assert_eq!(names(&["many"], false, false), ["many"]);
+        assert_eq!(names(&[], true, false), ["fleets", "waits", "candidates"]);
+        assert_eq!(names(&["many", "waits"], true, false), ["many", "fleets", "waits", "candidates"]);
+        assert_eq!(names(&["lonely"], false, false), ["lonely"]);
+        assert_eq!(names(&["many"], false, true).len(), 1 + PEERS.len());
+        assert!(chosen(&["no-such-row".to_owned()], true, false).is_err());
     }
 }

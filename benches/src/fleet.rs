@@ -119,6 +119,7 @@ fn start(port: u16, kind: Kind, work: Work, pace: Pace) -> Result<(Vec<Worker>, 
     for child in &mut children {
         child.wait_ready()?;
     }
+    let pace = pace.for_kind(kind);
     let from = clock::now() + clock::as_nanos(pace.warm_up);
     Ok((children, Go { from, to: from + clock::as_nanos(pace.window) }))
 }

@@ -77,6 +77,7 @@ pub(crate) fn run(load: &Load) -> Result<()> {
         Kind::Rslock { retry_ms } => race(&runtime, &[Rslock::new(port, retry_ms)], load),
         Kind::Local => race(&runtime, &[Local::default()], load),
         Kind::Ours { background } => race(&runtime, &ours(&runtime, Store::Server(port), background, load)?, load),
+        Kind::Peer { .. } => Err("an adapter has a loop of its own".into()),
         Kind::Over(store) => race(&runtime, &ours(&runtime, store, false, load)?, load),
     }
 }

@@ -13,6 +13,9 @@ mod job;
 mod keeper;
 mod load;
 mod outcome;
+mod peer;
+#[path = "../../proof/src/peers.rs"]
+mod peers;
 mod proxy;
 mod race;
 mod record;

@@ -18,6 +18,7 @@ pub(crate) const RSLOCK: &str = "rslock";
 pub(crate) const TUNED: &str = "rslock, retry 2 ms";
 pub(crate) const LOCAL: &str = "tokio Mutex";
 pub(crate) const OURS: &str = "us";
+pub(crate) const BACKGROUND: &str = "us, background release";
 
 /// One contestant with its work.
 #[derive(Clone, Copy, Debug)]

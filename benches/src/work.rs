@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::contestant::Wants;
+use crate::contestant::{Kind, Wants};
 
 /// The work of all processes of one run.
 #[derive(Clone, Copy, Debug)]
@@ -58,4 +58,12 @@ impl Work {
 pub(crate) struct Pace {
     pub(crate) warm_up: Duration,
     pub(crate) window: Duration,
+}
+
+impl Pace {
+    /// Twenty times as long for who is compiled while it runs: 8 s in a full run.
+    pub(crate) fn for_kind(self, kind: Kind) -> Self {
+        let longer = if matches!(kind, Kind::Peer { warms_up: true, .. }) { 20 } else { 1 };
+        Self { warm_up: self.warm_up * longer, ..self }
+    }
 }

@@ -40,4 +40,10 @@ pub(crate) enum Kind {
     },
     /// The same, over another kind of store.
     Over(Store),
+    /// Somebody else's lock, by its place among the adapters.
+    Peer {
+        number: usize,
+        /// Whether it is compiled while it runs, and is slow at first.
+        warms_up: bool,
+    },
 }

@@ -5,11 +5,9 @@ use crate::bench::Bench;
 use crate::contestant::Kind;
 use crate::instructions::Instructions;
 use crate::outcome::{Outcome, Target};
-use crate::race::{Line, NODELAY, OURS, RAW, RSLOCK, Race};
+use crate::race::{BACKGROUND, Line, NODELAY, OURS, RAW, RSLOCK, Race};
 use crate::row::{PLAIN, US, rate};
 use crate::work::Work;
-
-const BACKGROUND: &str = "us, background release";
 
 pub(super) fn idle(bench: &mut Bench) -> Result<Outcome> {
     let (mut outcome, work) = (Outcome::default(), Work::distinct(1));

@@ -7,6 +7,7 @@ pub(crate) mod fleets;
 mod growth;
 mod hot;
 pub(crate) mod memory;
+mod others;
 mod shared;
 mod stores;
 mod waits;
@@ -64,6 +65,16 @@ pub(crate) const ROWS: [Row; 15] = [
     },
     Row { name: "waits", about: "400 managers that wait for each of 20 locks, one for 20,000", run: waits::locks },
     Row { name: "candidates", about: "2,000 managers that stand for one election", run: waits::candidates },
+];
+
+/// The rows of `--peers`, which need what others have written.
+pub(crate) static PEERS: [Row; 6] = [
+    Row { name: "lonely", about: "locks of other languages: 1 task", run: others::lonely },
+    Row { name: "others", about: "locks of other languages: 64 tasks", run: others::many },
+    Row { name: "others-hot", about: "one hot key: 1 process of 64 tasks", run: others::process },
+    Row { name: "others-hot-1ms", about: "one hot key: 1 process of 64 tasks", run: others::process_holding },
+    Row { name: "others-fleet", about: "one hot key: 4 processes of 16 tasks", run: others::fleet },
+    Row { name: "others-fleet-1ms", about: "one hot key: 4 processes of 16 tasks", run: others::fleet_holding },
 ];
 
 /// The rows of `--fleets`.

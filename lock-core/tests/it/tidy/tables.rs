@@ -307,10 +307,10 @@ pub(super) const TABLES: &[Layers] = &[
         source: BENCH,
         within: "",
         modules: &[
-            &["clock", "contestant", "files", "keeper", "stats"],
+            &["clock", "contestant", "files", "keeper", "peers", "stats"],
             &["proxy", "record", "server", "spy", "wire", "work"],
             &["load", "site"],
-            &["job"],
+            &["job", "peer"],
             &["worker"],
             &["fleet"],
             &["instructions"],
@@ -328,7 +328,10 @@ pub(super) const TABLES: &[Layers] = &[
         within: "row",
         modules: &[
             &["crowd"],
-            &["distinct", "drops", "fleets", "growth", "hot", "memory", "shared", "stores", "waits", "watchdog"],
+            &[
+                "distinct", "drops", "fleets", "growth", "hot", "memory", "others", "shared", "stores", "waits",
+                "watchdog",
+            ],
         ],
     },
     Layers {
