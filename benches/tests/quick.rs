@@ -30,6 +30,26 @@ fn every_row_is_measured() {
     assert!(said.contains("targets met"), "{said}");
 }
 
+#[test]
+#[limit(300)]
+fn others_are_measured_by_their_adapters() {
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("others-{}.json", std::process::id()));
+    let words = ["--smoke", "--row", "lonely", "--json"];
+    let run = Command::new(env!("CARGO_BIN_EXE_lock-bench")).args(words).arg(&path).output().unwrap();
+    let (said, complained) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    assert!(run.status.success(), "{said}\n{complained}");
+    assert!(!said.contains("redis-py Lock: run"), "redis-py is not installed; run sh scripts/need-foreign-clients.sh");
+    let report: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let row = &report["rows"][0];
+    let lanes = row["tables"][0]["lanes"].as_array().unwrap();
+    let peer = lanes.iter().find(|lane| lane["name"] == "redis-py Lock").unwrap_or_else(|| panic!("{said}"));
+    // Whatever the window saw, the history is whole: nobody was inside beside another, and nothing failed.
+    let sample = &peer["rounds"][0];
+    assert_eq!((&sample["violations"], &sample["errors"]), (&0.into(), &0.into()), "{said}");
+    assert!(said.contains("commands a pair, redis-py Lock"), "{said}");
+}
+
 /// Checks a row, and returns how many times we acquired in it.
 fn check(row: &Value) -> u64 {
     let mut acquired = 0;
