@@ -51,7 +51,8 @@ enum Action {
     /// Has TLC look at the specification in TLA+: claims, claims without a rule, broken assumptions
     Spec {
         /// How `.cfg` files of `proof/spec` are called or begin, as `Lock`, `Quorum-broken` or `fence`; all if left out.
-        /// `trace` and the folder of a run check what its store logged, `trace` alone a run of its own
+        /// `trace` and the folder of a run check what its store logged, `trace` alone a run of its own;
+        /// `exchange` checks the counter-examples of lock-core's model
         names: Vec<String>,
         /// With the greater bounds that the `.cfg` files name
         #[arg(long)]

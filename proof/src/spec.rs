@@ -1,29 +1,27 @@
 //! Has TLC look at the specification: each claim, each claim without each of its rules, each broken assumption.
 
 mod config;
+mod exchange;
 mod story;
 mod tlc;
 mod trace;
 mod value;
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use crate::spec::config::{Config, Row, Wanted};
-use crate::spec::tlc::{Outcome, Report, Tlc};
-
-/// Where the specification lies, and where what TLC writes goes.
-fn places() -> (PathBuf, PathBuf) {
-    let home = Path::new(env!("CARGO_MANIFEST_DIR"));
-    (home.join("spec"), home.with_file_name("target").join("proof/spec"))
-}
+use crate::spec::tlc::{Outcome, Report, Tlc, places};
 
 /// Checks what is named, or all. Returns whether everything is as it must be.
 pub(crate) fn run(names: &[String], longer: bool) -> Result<bool, String> {
     if let Some((_, run)) = names.split_first().filter(|(name, _)| *name == "trace") {
         return trace::run(run);
+    }
+    if let Some((_, rules)) = names.split_first().filter(|(name, _)| *name == "exchange") {
+        return exchange::run(rules);
     }
     let (spec, target) = places();
     let configs = named(config::read_all(&spec)?, names)?;

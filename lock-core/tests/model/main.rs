@@ -12,6 +12,7 @@
 
 mod clock;
 mod complete;
+mod exchange;
 mod explore;
 mod faults;
 mod gate;

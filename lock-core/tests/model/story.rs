@@ -188,11 +188,22 @@ fn row(number: usize, step: Step, state: &State) -> String {
 
 fn actor(step: Step) -> Option<usize> {
     match step {
-        Step::Start(at, _) | Step::Cancel(at, _) | Step::Sleep(at, _) | Step::Wake(at, _) => Some(at.process),
-        Step::Poll(at, _) | Step::TakeTurn(at, _) | Step::Renew(at, _) => Some(at.process),
-        Step::TakeBack(at) | Step::Finish(at) | Step::Expire(at) | Step::TimeOut(at) => Some(at.process),
-        Step::Backstop(at) | Step::Downgrade(at) | Step::Upgrade(at) | Step::UndoAgain(at) => Some(at.process),
-        Step::HearNonsense(at) => Some(at.process),
+        Step::Start(at, _)
+        | Step::Cancel(at, _)
+        | Step::Sleep(at, _)
+        | Step::Wake(at, _)
+        | Step::Poll(at, _)
+        | Step::TakeTurn(at, _)
+        | Step::Renew(at, _)
+        | Step::TakeBack(at)
+        | Step::Finish(at)
+        | Step::Expire(at)
+        | Step::TimeOut(at)
+        | Step::Backstop(at)
+        | Step::Downgrade(at)
+        | Step::Upgrade(at)
+        | Step::UndoAgain(at)
+        | Step::HearNonsense(at) => Some(at.process),
         Step::Receive(process) | Step::Hear(process) | Step::Die(process) => Some(process),
         _ => None,
     }

@@ -13,6 +13,12 @@ use crate::spec::story::{Moment, read};
 /// How long a look with greater bounds may take. The weekly job has time for all of them.
 const LONGEST: Duration = Duration::from_secs(25 * 60);
 
+/// Where the specification lies, and where what TLC writes goes.
+pub(super) fn places() -> (PathBuf, PathBuf) {
+    let home = Path::new(env!("CARGO_MANIFEST_DIR"));
+    (home.join("spec"), home.with_file_name("target").join("proof/spec"))
+}
+
 /// How TLC is started.
 pub(super) struct Tlc {
     jar: PathBuf,

@@ -13,11 +13,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::record::Record;
-use crate::spec::tlc::{self, Outcome, Tlc};
+use crate::spec::story;
+use crate::spec::tlc::{self, Outcome, Tlc, places};
 use crate::spec::trace::reader::Reader;
 use crate::spec::trace::run::About;
 use crate::spec::trace::steps::{Step, Times};
-use crate::spec::{places, story};
 
 /// By how much times may differ that one step reads, or that are told to a millisecond.
 const SLACK: i64 = 6;

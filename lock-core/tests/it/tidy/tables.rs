@@ -345,16 +345,16 @@ pub(super) const TABLES: &[Layers] = &[
         modules: &[
             &["model", "mutants", "peers", "record"],
             &["recorder"],
-            &["check", "spec"],
+            &["check"],
             &["caller", "harness"],
-            &["rows"],
+            &["rows", "spec"],
             &["report run table"],
             &["page", "replay"],
             &["cli"],
             &["main"],
         ],
     },
-    Layers { source: PROOF, within: "caller", modules: &[&["adapter", "resource"], &["mixed", "plain"]] },
+    Layers { source: PROOF, within: "caller", modules: &[&["adapter", "resource"], &["mixed", "plain", "traced"]] },
     Layers { source: PROOF, within: "caller::mixed", modules: &[&["executor", "section"], &["call", "role"]] },
     Layers {
         source: PROOF,
@@ -368,5 +368,14 @@ pub(super) const TABLES: &[Layers] = &[
     },
     Layers { source: PROOF, within: "mutants", modules: &[&["patch"], &["tree"]] },
     Layers { source: PROOF, within: "check", modules: &[&["jobs", "locks", "writes"]] },
-    Layers { source: PROOF, within: "spec", modules: &[&["value"], &["story"], &["config"], &["tlc"]] },
+    Layers {
+        source: PROOF,
+        within: "spec",
+        modules: &[&["value"], &["story"], &["config"], &["tlc"], &["exchange", "trace"]],
+    },
+    Layers {
+        source: PROOF,
+        within: "spec::trace",
+        modules: &[&["log", "run"], &["steps"], &["plant", "reader", "tla"], &["callers"]],
+    },
 ];

@@ -1,0 +1,103 @@
+//! Checks that each counter-example of `lock-core/tests/model` in `proof/spec/exchange` is one of the specification.
+
+use std::fs;
+use std::path::Path;
+
+use crate::spec::config::read;
+use crate::spec::tlc::{self, Outcome, Tlc, places};
+
+/// Checks those of the rules that are named, or all. Returns whether each is one.
+pub(super) fn run(rules: &[String]) -> Result<bool, String> {
+    let (spec, target) = places();
+    let folder = spec.join("exchange");
+    let files = fs::read_dir(&folder).map_err(|error| format!("cannot read {}: {error}", folder.display()))?;
+    let mut known: Vec<String> = files
+        .filter_map(|file| Some(file.ok()?.path().file_stem()?.to_str()?.to_owned()))
+        .filter(|rule| !rule.starts_with('.'))
+        .collect();
+    known.sort();
+    if let Some(rule) = rules.iter().find(|rule| !known.contains(rule)) {
+        return Err(format!("the model gave no counter-example without `{rule}`; it gave {}", known.join(", ")));
+    }
+    let tlc = tlc::find(false)?;
+    let (mut right, mut of) = (0, 0);
+    for rule in known.iter().filter(|rule| rules.is_empty() || rules.contains(rule)) {
+        let told = read(&folder.join(format!("{rule}.txt")))?;
+        let verdict = check(&tlc, &spec, &target.join("exchange").join(rule), rule, &told)?;
+        of += 1;
+        right += usize::from(verdict.is_ok());
+        println!("{rule}: {}", verdict.unwrap_or_else(|why| why));
+    }
+    println!("figure: counter-examples of the model that are the specification's too: {right} of {of}");
+    Ok(right == of)
+}
+
+/// Returns what TLC says of one: that it is one without the rule, and none with it; or at which step it is not.
+fn check(tlc: &Tlc, spec: &Path, folder: &Path, rule: &str, told: &str) -> Result<Result<String, String>, String> {
+    let without = look(tlc, spec, folder, rule, told, &format!("\"{rule}\""))?;
+    if without.is_err() || look(tlc, spec, folder, rule, told, "")?.is_err() {
+        return Ok(without);
+    }
+    Ok(Err("A COUNTER-EXAMPLE WITH ALL RULES".to_owned()))
+}
+
+fn look(
+    tlc: &Tlc,
+    spec: &Path,
+    folder: &Path,
+    rule: &str,
+    told: &str,
+    off: &str,
+) -> Result<Result<String, String>, String> {
+    let failed = |error: std::io::Error| format!("cannot write {}: {error}", folder.display());
+    fs::create_dir_all(folder).map_err(failed)?;
+    for module in ["Lock.tla", "Exchange.tla"] {
+        fs::copy(spec.join(module), folder.join(module)).map_err(failed)?;
+    }
+    let steps = told.lines().filter(|line| line.contains(" | ")).map(step).collect::<Option<Vec<_>>>();
+    let steps =
+        steps.filter(|steps| !steps.is_empty()).ok_or_else(|| format!("{rule}.txt has a step that cannot be read"))?;
+    let module = format!("---- MODULE Steps ----\nLog == <<\n  {}\n>>\n====\n", steps.join(",\n  "));
+    fs::write(folder.join("Steps.tla"), module).map_err(failed)?;
+    // What goes wrong there is the name of the claim here.
+    let claim = told.lines().next().and_then(|line| line.split_once(": ")).map(|(_, wrong)| wrong);
+    let claim = claim.ok_or_else(|| format!("{rule}.txt does not say what goes wrong"))?;
+    let constants: Vec<&str> = told.lines().filter(|line| line.contains(" = ")).collect();
+    let config = format!(
+        "SPECIFICATION ExchangeSpec\nINVARIANTS {claim}\nCHECK_DEADLOCK FALSE\nCONSTANTS\n{}\n\
+         Limit = 9\nMargin = 0\nDrift = 0\nDraws = 64\nLoses = TRUE\nRenews = TRUE\nWrites = FALSE\n\
+         Faults = {{\"break\", \"crash\", \"flush\", \"promote\", \"withdraw\"}}\nTimes = 9\nEnds = FALSE\nOff = {{{off}}}\n",
+        constants.join("\n")
+    );
+    let report = tlc.run(folder, "Exchange.tla", &config, &format!("exchange {rule}"), false)?;
+    Ok(match report.outcome {
+        Outcome::CounterExample { .. } => {
+            Ok(format!("its counter-example of {} steps is one of the specification", steps.len()))
+        }
+        _ => {
+            let reached =
+                report.said.lines().filter_map(|line| line.strip_prefix("<<\"step\", 1, ")?.strip_suffix(">>"));
+            let reached = reached.filter_map(|step| step.parse::<usize>().ok()).max().unwrap_or(0);
+            Err(match steps.get(reached) {
+                Some(step) => format!("NOT A BEHAVIOUR: step {} is not allowed: {step}", reached + 1),
+                None => "NOT A COUNTER-EXAMPLE: the claim holds at its end".to_owned(),
+            })
+        }
+    })
+}
+
+/// `Names pN | who holds | who waits`.
+fn step(line: &str) -> Option<String> {
+    let mut parts = line.split('|').map(str::trim);
+    let (names, process) = parts.next()?.split_once(' ')?;
+    let claim = |text: &str| text.split_once('.').map(|(process, number)| format!("<<\"{process}\", {number}>>"));
+    let claims = |text: &str| text.split_whitespace().map(claim).collect::<Option<Vec<_>>>();
+    let (held, queue) = (claims(parts.next()?)?, claims(parts.next()?)?);
+    let acts: Vec<String> = names.split(',').map(|name| format!("\"{name}\"")).collect();
+    Some(format!(
+        "[acts |-> {{{}}}, process |-> \"{process}\", held |-> {{{}}}, queue |-> <<{}>>]",
+        acts.join(", "),
+        held.join(", "),
+        queue.join(", ")
+    ))
+}
