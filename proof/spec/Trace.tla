@@ -57,10 +57,10 @@ LeaveFree(p) ==
   IN /\ m.kind = "release" /\ Mine(server, m.claim)
      /\ Perform(p, m, Done([Leave(Now, m.claim) EXCEPT !.held = {}], "release", [kind |-> "released", claim |-> m.claim, stamp |-> 0]))
 
-\* Whoever asks then takes a place.
+\* Whoever asks then takes a place.  While K is held, who is gone stays in the queue too: Lock.tla takes it out at once.
 QueueMeanwhile(p) ==
   LET m == NextOf(p)
-  IN /\ m.kind = "acquire" /\ server.held = {}
+  IN /\ m.kind = "acquire"
      /\ Perform(p, m, Done(Enter(Now, m), "queue", [kind |-> "queued", claim |-> m.claim, stamp |-> m.stamp]))
 
 (***************************************************************************)
@@ -69,13 +69,13 @@ QueueMeanwhile(p) ==
 Named(name, p) ==
   CASE name = "Grant" -> Grant(p)
     [] name = "Repeat" -> Repeat(p)
-    [] name = "Queue" -> Queue(p)
+    [] name = "Queue" -> Queue(p) \/ (server.held # {} /\ QueueMeanwhile(p))
     [] name = "Renew" -> Renew(p)
     [] name = "Free" -> Free(p)
     [] name = "HandOff" -> HandOff(p)
     [] name = "Native" -> Native(p)
     [] name = "LeaveFree" -> LeaveFree(p)
-    [] name = "QueueMeanwhile" -> QueueMeanwhile(p)
+    [] name = "QueueMeanwhile" -> server.held = {} /\ QueueMeanwhile(p)
 
 Near(a, b) == a - b <= Slack /\ b - a <= Slack
 
@@ -148,6 +148,7 @@ ActsAlone(p) ==
 Reads(p) ==
   \/ did' = "Receive" /\ Receive(p)
   \/ did' = "Break" /\ Missed(p)
+  \/ did' = "Hear" /\ E.kind = "enter" /\ Hear(p)
 
 Unlogged(p) ==
   CASE wire[p] # <<>> -> did' = "nothing changes" /\ Silent(p)

@@ -25,7 +25,7 @@ impl Caller {
     async fn call(mut self) {
         let mut hold = 0;
         while !self.over.load(Ordering::SeqCst) {
-            self.rest(150).await;
+            self.rest(90).await;
             let asked = now();
             let Ok(guard) = self.locks.lock(&self.key).acquire().await else { continue };
             let (process, at, key) = (std::process::id(), now(), self.key.clone());

@@ -50,7 +50,7 @@ fn is(step: &Step, act: &str) -> bool {
 fn second_of_the_queue(log: &[Step], number: usize) -> Option<Step> {
     let (step, before) = (&log[number], before(log, number)?);
     let second = *before.queue.get(1)?;
-    let first_granted = is(step, "HandOff") && step.held == before.queue.first().copied();
+    let first_granted = step.kind == Kind::Store && step.held == before.queue.first().copied();
     let queue = before.queue.iter().copied().filter(|claim| *claim != second).collect();
     first_granted.then(|| Step { held: Some(second), queue, ..step.clone() })
 }
