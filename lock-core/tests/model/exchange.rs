@@ -82,10 +82,8 @@ fn lines(before: &State, after: &State, step: Step) -> Option<Vec<String>> {
         Step::Receive(process) => return hears("Receive", process),
         Step::Hear(process) => return hears("Hear", process),
         Step::BreakConnection(process) => vec![acts("Break", process)],
-        // What is lost here is late there.
-        Step::LoseStray(_) => vec![],
-        // There too what ends a claim is sent again without a word of it.
-        Step::UndoAgain(_) => vec![],
+        // What is lost here is late there, and what ends a claim is sent again there too without a word of it.
+        Step::LoseStray(_) | Step::UndoAgain(_) => vec![],
         Step::Die(process) => vec![acts("Crash", process)],
         Step::Flush => vec![acts("Flush", 0)],
         Step::FailOver => vec![acts("Promote", 0)],
