@@ -15,7 +15,7 @@ mod store;
 mod tls;
 mod url;
 
-pub use pin::{Statement, admit, pin};
+pub use pin::{MarkStatement, Statement, admit, mark_done, pin};
 pub use store::PostgresStore;
 
 lock_core::register_store_scheme!(&["postgres", "postgresql"], |url| PostgresStore::new(url)

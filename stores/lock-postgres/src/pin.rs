@@ -1,6 +1,6 @@
 //! What a program sends in its own transaction, as text and values for any driver.
 
-use lock_core::{FencingToken, LockGuard};
+use lock_core::{FencingToken, JobVersion, LockGuard};
 
 /// A statement for the user's transaction: a text, and its two values.
 ///
@@ -53,6 +53,76 @@ pub fn pin(guard: &LockGuard) -> Statement {
 #[must_use]
 pub fn admit(resource: &str, token: FencingToken) -> Statement {
     Statement::new("admit", resource, token)
+}
+
+/// Marks that the work under a lock is done for a version, in the transaction that does the work, and [pins](pin) the lock for it: work and
+/// mark are committed together, or neither is. With [`once_for`](lock_core::LockRequest::once_for) around it the work is done exactly once.
+///
+/// Send it first, right after `BEGIN`. SQLSTATE `LK005` says that it is done already, and the others are those of [`pin`]: roll back.
+///
+/// ```no_run
+/// # use lock_core::JobVersion;
+/// # async fn migrate(locks: lock_core::LockManager, mut db: tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let version = JobVersion::new("v42")?;
+/// locks.lock("migrate:orders").once_for("v42").run(async |guard| {
+///     let transaction = db.transaction().await?;
+///     let mark = lock_postgres::mark_done(guard, &version);
+///     transaction.execute(mark.text(), &[&mark.key(), &mark.token(), &mark.version()]).await?;
+///     transaction.execute("UPDATE orders SET total = total * 100", &[]).await?;
+///     transaction.commit().await?; // a crash before this has done nothing, and after it everything
+///     Ok::<_, Box<dyn std::error::Error>>(())
+/// }).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use]
+pub fn mark_done(guard: &LockGuard, version: &JobVersion) -> MarkStatement {
+    let (key, token) = (guard.key().as_str().to_owned(), signed(guard.token()));
+    MarkStatement { text: String::new(), key, token, version: version.as_str().to_owned() }.in_schema("lock_core")
+}
+
+/// A statement for the user's transaction that marks work as done: a text, and its three values.
+///
+/// See the example of [`mark_done`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MarkStatement {
+    text: String,
+    key: String,
+    token: i64,
+    version: String,
+}
+
+impl MarkStatement {
+    /// Names the schema of the lock store, if the URL does: `?schema=`.
+    #[must_use]
+    pub fn in_schema(mut self, schema: &str) -> Self {
+        self.text = format!("SELECT {schema}.mark_done($1::text, $2::bigint, $3::text)");
+        self
+    }
+
+    /// Returns the statement, with `$1`, `$2` and `$3` for its values.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Returns the first value: the key.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Returns the second value: the token, as a `bigint`.
+    #[must_use]
+    pub fn token(&self) -> i64 {
+        self.token
+    }
+
+    /// Returns the third value: the version.
+    #[must_use]
+    pub fn version(&self) -> &str {
+        &self.version
+    }
 }
 
 impl Statement {

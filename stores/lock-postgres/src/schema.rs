@@ -58,7 +58,7 @@ pub(crate) async fn version(session: &Session, schema: &str) -> Result<i32> {
 pub(crate) fn functions() -> impl Iterator<Item = &'static str> {
     let names = SQL.split("CREATE FUNCTION lock_core.").skip(1).filter_map(|rest| rest.split('(').next());
     // Those of the others call each other, and belong to whoever made them.
-    names.filter(|name| name.ends_with("_v1") || ["pin", "pin_in_statement", "admit"].contains(name))
+    names.filter(|name| name.ends_with("_v1") || ["pin", "pin_in_statement", "mark_done", "admit"].contains(name))
 }
 
 pub(crate) async fn exists(session: &Session, schema: &str) -> Result<bool> {

@@ -6,7 +6,7 @@ use lock_core::testing::{PostgresServer, limit};
 use lock_core::{DoneMarks, JobVersion, LockBackend, LockErrorKind, LockKey, LockManager, MAX_VERSION_BYTES, Release};
 use lock_postgres::PostgresStore;
 
-use crate::support::{LONG, claim, granted, on_runtime};
+use crate::support::{LONG, claim, granted, on_runtime, refusal, session};
 
 fn version(text: &str) -> JobVersion {
     JobVersion::new(text).unwrap()
@@ -69,5 +69,56 @@ fn without_the_functions_it_is_unknown_whether_it_is_done() {
         assert_eq!(error.kind(), LockErrorKind::Misconfigured, "{error}");
         assert!(error.to_string().contains("unknown whether the work is done"), "{error}");
         drop(locks.lock("after").await.unwrap());
+    });
+}
+
+/// The mark in the transaction of the work, as a library would write it.
+#[test]
+#[limit]
+fn a_mark_and_its_work_are_committed_together_or_not_at_all() {
+    on_runtime(async {
+        let server = PostgresServer::start();
+        let locks = LockManager::connect(&server.url()).await.unwrap();
+        server.run("CREATE TABLE work (n int)");
+        let mut client = session(&server).await;
+        let v1 = version("v1");
+        for (end, done) in [("ROLLBACK", false), ("COMMIT", true)] {
+            let guard = locks.lock("migrate").await.unwrap();
+            let mark = lock_postgres::mark_done(&guard, &v1);
+            let values: [&(dyn tokio_postgres::types::ToSql + Sync); 3] = [&mark.key(), &mark.token(), &mark.version()];
+            // Alone it is the whole transaction, and marks nothing.
+            assert_eq!(refusal(client.execute(mark.text(), &values).await).0, "LK004");
+            client.batch_execute("BEGIN").await.unwrap();
+            client.execute(mark.text(), &values).await.unwrap();
+            client.batch_execute("INSERT INTO work VALUES (1)").await.unwrap();
+            assert_eq!(locks.done("migrate", "v1").await.unwrap(), None, "not before the commit");
+            client.batch_execute(end).await.unwrap();
+            assert_eq!(locks.done("migrate", "v1").await.unwrap().is_some(), done, "{end}");
+            guard.release().await.unwrap();
+        }
+        assert_eq!(server.run("SELECT count(*) FROM work"), "1");
+        let again = locks.lock("migrate").once_for("v1").run(async |_| Ok::<_, lock_core::LockError>(()));
+        assert_eq!(again.await.unwrap(), None, "done before");
+        // Who did not look finds out, and for another version it is not done.
+        let guard = locks.lock("migrate").await.unwrap();
+        for (version, code) in [(&v1, Some("LK005")), (&version("v2"), None)] {
+            let mark = lock_postgres::mark_done(&guard, version);
+            let transaction = client.transaction().await.unwrap();
+            let answer = transaction.execute(mark.text(), &[&mark.key(), &mark.token(), &mark.version()]).await;
+            match code {
+                Some(code) => assert_eq!(refusal(answer).0, code),
+                None => drop(answer.unwrap()),
+            }
+            transaction.rollback().await.unwrap();
+        }
+        // Lost, and not a version.
+        let token = i64::try_from(guard.token().get()).unwrap();
+        for (token, text, code) in [(token - 128, "v3", "LK001"), (token, "", "22023")] {
+            client.batch_execute("BEGIN").await.unwrap();
+            let answer = client.execute("SELECT lock_core.mark_done('migrate', $1, $2)", &[&token, &text]).await;
+            assert_eq!(refusal(answer).0, code);
+            client.batch_execute("ROLLBACK").await.unwrap();
+        }
+        assert_eq!(server.run("SELECT string_agg(version, ' ') FROM lock_core.done"), "v1");
     });
 }

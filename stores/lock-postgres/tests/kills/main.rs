@@ -1,11 +1,14 @@
 //! Six processes add to one counter, each in a transaction that reads and then writes, with nothing but the lock to keep them apart. Some
 //! bodies outlive their lease, processes are killed, sessions are cut. Under a pin the counter is the number of commits; without, it is not.
 //!
+//! And processes that migrate once, killed right before or right after the commit in which work and mark are: it is done exactly once.
+//!
 //! `LOCK_PIN_KILLS=1000 cargo test -p lock-postgres --test kills` goes on for longer.
 
 mod worker;
 
 use std::env;
+use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -34,6 +37,47 @@ fn main() {
         let (counter, commits) = fleet.run(u64::MAX, |counter, commits| counter < commits);
         println!("with a check before the write instead: {commits} commits, counter {counter}");
     });
+    within("work_is_done_once_although_its_process_is_killed_around_the_commit", patience, move || {
+        for round in 0..kills.div_ceil(4) {
+            for stops in ["before", "after"] {
+                migrate(stops, round);
+            }
+        }
+        println!(
+            "{} migrations, each done once, although a process was killed before or after its commit",
+            kills.div_ceil(4) * 2
+        );
+    });
+}
+
+/// Kills a process that stands right before or after the commit of its work, and has another one do what is left.
+fn migrate(stops: &'static str, round: u64) {
+    let server = PostgresServer::shared();
+    let _ = server.try_run("CREATE TABLE work (version text NOT NULL)");
+    let version = format!("{stops} {round}");
+    let start = |stops: &str| {
+        let program = env::current_exe().expect("this program has a path");
+        let mut worker = Command::new(program);
+        worker.env("LOCK_PIN_WORKER", "migrate").env("LOCK_PIN_URL", server.url()).env("LOCK_PIN_STOPS", stops);
+        worker.env("LOCK_PIN_VERSION", &version).stdin(Stdio::piped()).stdout(Stdio::piped());
+        worker.spawn().expect("this program runs once more")
+    };
+    let said = |worker: &mut Child| {
+        let mut line = String::new();
+        let out = worker.stdout.take().expect("it is piped");
+        BufReader::new(out).read_line(&mut line).expect("it says something");
+        line.trim().to_owned()
+    };
+    let done = || server.run(&format!("SELECT count(*) FROM work WHERE version = '{version}'"));
+    let mut first = start(stops);
+    assert_eq!(said(&mut first), stops);
+    assert_eq!(done(), if stops == "after" { "1" } else { "0" });
+    first.kill().expect("a process can be killed");
+    first.wait().expect("and ends");
+    let mut second = start("never");
+    assert_eq!(said(&mut second), if stops == "after" { "done before" } else { "done" });
+    second.wait().expect("it ends");
+    assert_eq!(done(), "1", "exactly once");
 }
 
 /// The processes, and the server.

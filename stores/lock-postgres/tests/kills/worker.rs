@@ -4,7 +4,7 @@ use std::env;
 use std::io::Read as _;
 use std::time::Duration;
 
-use lock_core::{LockManager, Renew};
+use lock_core::{JobVersion, LockManager, Renew};
 use lock_postgres as _;
 use tokio_postgres::{Client, NoTls};
 
@@ -29,6 +29,10 @@ pub(super) fn work(role: &str) {
                 break locks;
             }
         };
+        if role == "migrate" {
+            let done = migrate(&locks, &url).await.expect("the work is done");
+            return println!("{}", if done { "done" } else { "done before" });
+        }
         loop {
             // Whatever goes wrong, the next round has a connection of its own.
             if let Ok(mut client) = connect(&url).await {
@@ -67,4 +71,29 @@ async fn add(locks: &LockManager, client: &mut Client, pinned: bool) -> Result<(
     transaction.commit().await?;
     guard.release().await?;
     Ok(())
+}
+
+/// Does the work of a version, and stops where the test says until it is killed. Returns whether it was done here.
+async fn migrate(locks: &LockManager, url: &str) -> Result<bool, Failure> {
+    let [stops, version] = ["LOCK_PIN_STOPS", "LOCK_PIN_VERSION"].map(|name| env::var(name).expect("the test says"));
+    let mut client = connect(url).await?;
+    let marked = JobVersion::new(&version)?;
+    let stop = async |here: &str| {
+        if here == stops {
+            println!("{here}");
+            std::future::pending::<()>().await;
+        }
+    };
+    let request = locks.lock("migrate").with_ttl(Duration::from_secs(2)).with_wait(Duration::from_secs(60));
+    let ran = request.once_for(version.as_str()).run(async |guard| {
+        let transaction = client.transaction().await?;
+        let mark = lock_postgres::mark_done(guard, &marked);
+        transaction.execute(mark.text(), &[&mark.key(), &mark.token(), &mark.version()]).await?;
+        transaction.execute("INSERT INTO work VALUES ($1)", &[&version]).await?;
+        stop("before").await;
+        transaction.commit().await?;
+        stop("after").await;
+        Ok::<_, Failure>(())
+    });
+    Ok(ran.await?.is_some())
 }
