@@ -9,6 +9,9 @@ use crate::url::Settings;
 const VERSION: i32 = 1;
 const SQL: &str = include_str!("../sql/v1.sql");
 
+/// Waits for whoever makes a schema, until its transaction has ended.
+const MAKING: &str = "SELECT pg_advisory_xact_lock(7301, hashtext('lock_core'))";
+
 /// The text of the schema, as [`PostgresStore::schema`](crate::PostgresStore::schema) returns it.
 pub(crate) fn sql(schema: &str) -> String {
     SQL.replace("lock_core.", &format!("{schema}."))
@@ -21,7 +24,10 @@ pub(crate) async fn check(session: &Session, settings: &Settings, may_make: bool
     match version(session, &settings.schema).await {
         Err(error) if may_make && settings.migrate && error.kind() == LockErrorKind::Misconfigured => {
             // Another process may have made it since the version was asked for.
-            if !exists(session, &settings.schema).await? {
+            if exists(session, &settings.schema).await? {
+                // Its commit is seen a moment before sessions are told to forget that there was none. Its lock goes after that.
+                session.ask(MAKING, &[]).await?;
+            } else {
                 make(session, &settings.schema).await?;
             }
             version(session, &settings.schema).await.map(drop)
@@ -68,9 +74,8 @@ pub(crate) async fn exists(session: &Session, schema: &str) -> Result<bool> {
 
 /// Makes the schema, in one transaction; only one of several that try at once does.
 async fn make(session: &Session, schema: &str) -> Result<()> {
-    let lock = "SELECT pg_advisory_xact_lock(7301, hashtext('lock_core'))";
     let text = sql(schema);
-    let script = format!("BEGIN; {lock};\n{text}\nCOMMIT;");
+    let script = format!("BEGIN; {MAKING};\n{text}\nCOMMIT;");
     match session.run(&script).await {
         Ok(()) => Ok(()),
         Err(error) => {
