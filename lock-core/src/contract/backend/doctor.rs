@@ -67,7 +67,7 @@ impl Finding {
     }
 }
 
-/// How a [`Finding`] is.
+/// How a [`Finding`] is. See the example of [`Finding`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FindingGrade {
