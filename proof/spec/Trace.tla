@@ -103,12 +103,14 @@ Expired ==
   /\ AsLogged(server') /\ did' = "Expire"
   /\ Goes /\ UNCHANGED <<lag, replica, history, net, proc, rest, seen, inside>>
 
-\* A caller wrote down that it has the lock, with which token, and until when at most it believes so.
+\* A caller wrote down that it has the lock, with which token, and until when at most it believes so. A renewal that raises nothing
+\* leaves no trace in the store: it was sent so early that the lease it promises ends no later than the one that is there.
 Entered ==
   /\ Timely /\ E.kind = "enter"
   /\ \E c \in E.claims :
        /\ Claim(c[1]) = c /\ Inside(c[1]) /\ proc[c[1]].token = E.token
-       /\ E.ends <= proc[c[1]].deadline + Slack
+       /\ \/ E.ends <= proc[c[1]].deadline + Slack
+          \/ \E l \in server.held : l.claim = c /\ E.ends <= l.ends - Margin + Slack
        /\ inside' = inside \cup {c}
   /\ did' = "enters" /\ Goes /\ UNCHANGED vars
 
