@@ -5,8 +5,10 @@ use std::process::ExitCode;
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
 
-use crate::run::{self, Options};
-use crate::{caller, check, model, mutants, page, replay, rslock, spec};
+use crate::kept::Options;
+use crate::report::page;
+use crate::run::{self, replay};
+use crate::{caller, check, model, mutants, rslock, spec};
 
 /// A month, in minutes.
 const LONGEST: f64 = 43_200.0;

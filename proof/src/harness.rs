@@ -6,9 +6,10 @@ mod left;
 mod plan;
 mod refusal;
 mod resource;
+pub(crate) mod row;
 pub(crate) mod servers;
 mod worker;
-pub(crate) mod world;
+mod world;
 
 use std::time::Duration;
 

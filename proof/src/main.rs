@@ -7,20 +7,16 @@ mod caller;
 mod check;
 mod cli;
 mod harness;
+mod kept;
 mod model;
 mod mutants;
-mod page;
 mod peers;
 mod record;
-mod recorder;
-mod replay;
 mod report;
-mod rows;
 #[path = "../peers/rslock.rs"]
 mod rslock;
 mod run;
 mod spec;
-mod table;
 
 use std::process::ExitCode;
 

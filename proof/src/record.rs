@@ -1,5 +1,7 @@
 //! What a history is made of. `schema.md` says what each record means.
 
+pub(crate) mod recorder;
+
 use serde::{Deserialize, Serialize};
 
 /// One thing that happened. Times are nanoseconds of one clock that all processes of a machine share.

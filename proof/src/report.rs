@@ -1,13 +1,15 @@
 //! `report.html`: the table, and for each row a time line of the key on which most went wrong.
 
+pub(crate) mod page;
+pub(crate) mod table;
+
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::path::Path;
 
 use crate::check::Verdict;
+use crate::kept::{self, Kept};
 use crate::record::{Grant, Mode, Record};
-use crate::run::{self, Kept};
-use crate::table;
 
 const SECOND: u64 = 1_000_000_000;
 /// How much of a row a time line shows, and how wide it is.
@@ -78,7 +80,7 @@ pub(crate) fn write(folder: &Path, kept: &Kept, verdicts: &[Verdict], history: &
         let _ = write!(page, "<h2 id=row{number}>{}</h2>", text(&verdict.row));
         page.push_str(&rows.get(number).map_or(String::new(), |row| time_line(row)));
     }
-    run::write(&folder.join("report.html"), &page)
+    kept::write(&folder.join("report.html"), &page)
 }
 
 /// The records of each row.

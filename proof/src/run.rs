@@ -1,63 +1,23 @@
 //! A whole run: its rows one after the other, both checkers, and the files of it.
 
+pub(crate) mod replay;
+mod rows;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::check::{self, Verdict};
+use crate::harness::row::{self, Until};
 use crate::harness::servers::Database;
-use crate::harness::world::{self, Until};
+use crate::kept::{Kept, Options, Ran, write};
 use crate::peers::Peer;
 use crate::record::Record;
-use crate::recorder::{Recorder, now};
-use crate::rows::{self, Row};
-use crate::table;
-
-/// What a run is asked for. It is kept in the folder of the run, so that it can be repeated from there.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-pub(crate) struct Options {
-    pub(crate) seed: u64,
-    pub(crate) minutes: f64,
-    /// Only ours over these stores, if there are any.
-    pub(crate) stores: Vec<String>,
-    /// Only rows whose names contain one of these, if there are any.
-    pub(crate) only: Vec<String>,
-    /// Peers of the command line, beside those whose adapters are here.
-    pub(crate) peers: Vec<String>,
-}
-
-/// What each row came to, beside its verdict.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-pub(crate) struct Ran {
-    pub(crate) row: String,
-    pub(crate) steps: usize,
-    pub(crate) served_ms: Option<u64>,
-}
-
-/// A folder of a run: what ran, and with which options.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-pub(crate) struct Kept {
-    pub(crate) options: Options,
-    pub(crate) commit: String,
-    pub(crate) server: String,
-    pub(crate) machine: String,
-    /// Whether it was a `debug` or a `release` build.
-    pub(crate) build: String,
-    pub(crate) missing: Vec<String>,
-    pub(crate) rows: Vec<Ran>,
-}
-
-impl Kept {
-    pub(crate) fn read(folder: &Path) -> Result<Self, String> {
-        let path = folder.join("run.json");
-        let no_run = |why: String| format!("{} is no folder of a run: {why}", folder.display());
-        let text = std::fs::read_to_string(&path).map_err(|error| no_run(format!("run.json: {error}")))?;
-        serde_json::from_str(&text).map_err(|error| no_run(format!("run.json: {error}")))
-    }
-}
+use crate::record::recorder::{Recorder, now};
+use crate::report::table;
+use crate::run::rows::Row;
 
 /// The rows that options ask for, and which peers are missing.
 fn wanted(options: &Options) -> Result<(Vec<Row>, Vec<String>), String> {
@@ -146,7 +106,7 @@ async fn one(row: &Row, seed: u64, history: &Path, until: Until) -> Result<Ran, 
     let subject = row.subject.clone();
     let begin = Record::Run { row: name.clone(), subject, assumption, expect: row.expect(), seed: row.seed(seed) };
     recorder.record(&begin);
-    let outcome = world::run(row.setting(seed)?, history, until).await?;
+    let outcome = row::run(row.setting(seed)?, history, until).await?;
     recorder.record(&Record::Done { at: now() });
     if !outcome.tally.is_empty() {
         println!("    answers: {:?}", outcome.tally);
@@ -200,8 +160,4 @@ fn judge(folder: &Path, kept: &Kept, rows: &[Row]) -> Result<bool, String> {
 fn version(program: &str, words: &str) -> String {
     let output = Command::new(program).args(words.split(' ')).output();
     output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()
-}
-
-pub(crate) fn write(path: &Path, text: &str) -> Result<(), String> {
-    std::fs::write(path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))
 }

@@ -15,8 +15,8 @@ use lock_core::{LockEvent, LockEventKind, LockManager, LockObserver};
 
 use crate::caller::resource::Resource;
 use crate::caller::{Args, connect, orders, say};
+use crate::record::recorder::{Recorder, now};
 use crate::record::{Record, Told};
-use crate::recorder::{Recorder, now};
 use executor::{Executor, block_on};
 
 const MS: Duration = Duration::from_millis(1);

@@ -12,8 +12,8 @@ use lock_core::{LockGuard, LockManager};
 use crate::caller::adapter::Adapter;
 use crate::caller::resource::Resource;
 use crate::caller::{Args, connect, orders, say};
+use crate::record::recorder::{Recorder, now};
 use crate::record::{Grant, Mode, Record};
-use crate::recorder::{Recorder, now};
 
 const WAIT: Duration = Duration::from_secs(5);
 const MS: Duration = Duration::from_millis(1);

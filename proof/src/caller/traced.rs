@@ -10,8 +10,8 @@ use fastrand::Rng;
 use lock_core::LockManager;
 
 use crate::caller::{Args, connect, orders, say};
+use crate::record::recorder::{Recorder, now};
 use crate::record::{Grant, Mode, Record};
-use crate::recorder::{Recorder, now};
 
 struct Caller {
     locks: LockManager,

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use lock_core::testing::{Direction, FaultProxy, RedisServer};
+use lock_core::testing::{Direction, FaultProxy};
 
+use crate::harness::TTL;
 use crate::harness::refusal::{Refusal, assert_answers};
 use crate::harness::servers::{Change, Topology, ok};
 use crate::harness::world::World;
-use crate::harness::{LONGEST_LEASE, TTL};
 use crate::record::Record;
-use crate::recorder::now;
+use crate::record::recorder::now;
 
 /// After how long every process knows that a server began another history: an idle connection looks once a minute.
 const NOTICED: Duration = Duration::from_secs(65);
@@ -213,21 +213,6 @@ impl Line {
         match self.address {
             Some(address) => strike(&proxies[address]),
             None => proxies.iter().for_each(strike),
-        }
-    }
-}
-
-impl World {
-    /// A server that decides on locks now.
-    fn serving(&self, number: usize) -> &RedisServer {
-        self.servers.one_of_serving(number)
-    }
-
-    /// Writes down that leases of before may meet others, until the last of them is over.
-    fn forgotten_from(&mut self, change: Change, from: u64) {
-        if self.excuses && self.servers.forgets(change) {
-            let until = now() + u64::try_from(LONGEST_LEASE.as_nanos()).unwrap();
-            self.recorder.record(&Record::Forgot { from, until });
         }
     }
 }

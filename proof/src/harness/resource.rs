@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use lock_core::{FencingGate, FencingToken};
 
 use crate::record::Record;
-use crate::recorder::{Recorder, now};
+use crate::record::recorder::{Recorder, now};
 
 /// Serves every process that connects, for as long as this one lives. It records each write while no other write can
 /// happen, so that the records are in the order of the writes.

@@ -1,22 +1,14 @@
-//! Lets faults strike processes and servers, and writes down all that happens.
+//! What the faults strike: servers and processes, and the history of what happens to them.
 
-use std::collections::BTreeMap;
-use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::check;
-use crate::harness::fault::{Fault, Menu};
-use crate::harness::fleet::{Fleet, Workload};
-use crate::harness::plan::Plan;
-use crate::harness::refusal::assert_answers;
-use crate::harness::resource::Resource;
-use crate::harness::servers::Topology;
-use crate::harness::{LONGEST_LEASE, SERVED_WITHIN, left};
-use crate::record::{Expect, Record};
-use crate::recorder::{Recorder, now};
+use lock_core::testing::RedisServer;
 
-/// How long an assumption may be broken without anything to be seen.
-const MOST: Duration = Duration::from_secs(60);
+use crate::harness::fleet::Fleet;
+use crate::harness::servers::{Change, Topology};
+use crate::harness::{LONGEST_LEASE, SERVED_WITHIN};
+use crate::record::Record;
+use crate::record::recorder::{Recorder, now};
 
 /// What the faults strike.
 pub(crate) struct World {
@@ -27,118 +19,25 @@ pub(crate) struct World {
     pub(crate) excuses: bool,
 }
 
-/// What a row is made of.
-pub(crate) struct Setting {
-    pub(crate) workload: Workload,
-    pub(crate) menu: Menu,
-    pub(crate) servers: Box<dyn Topology>,
-    /// Whether the resource looks at tokens.
-    pub(crate) checks: bool,
-    pub(crate) expect: Expect,
-    pub(crate) seed: u64,
-}
-
-/// When no more faults begin.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Until {
-    Elapsed(Duration),
-    /// So many steps, those of a run before.
-    Steps(usize),
-}
-
-/// What happened, beside what the history says.
-#[derive(Debug)]
-pub(crate) struct Outcome {
-    pub(crate) steps: usize,
-    /// The longest time from the end of faults until every process had locks again.
-    pub(crate) recovery: Option<Duration>,
-    pub(crate) tally: BTreeMap<String, u64>,
-}
-
-/// Runs a row. Its history, which has begun, goes on in a file.
-pub(crate) async fn run(setting: Setting, history: &Path, until: Until) -> Result<Outcome, String> {
-    let mut random = fastrand::Rng::with_seed(setting.seed);
-    let resource = Resource::start(history, setting.checks);
-    let (servers, processes) = (setting.servers, setting.workload.processes());
-    let plan = Plan::new(setting.menu, random.fork(), processes);
-    let fleet = Fleet::start(setting.workload, &*servers, history, &resource, random).await;
-    let excuses = setting.expect == Expect::Nothing;
-    let recorder = Recorder::append_to(history)?;
-    let mut world = World { servers, fleet, recorder, excuses };
-    let start = world.served_again().await;
-    let mut outcome = Outcome { steps: 0, recovery: start, tally: BTreeMap::new() };
-    world.strike(plan, until, history, setting.expect, &mut outcome).await?;
-
-    // The leases of the killed end by themselves.
-    let last = world.served_again().await;
-    outcome.recovery = outcome.recovery.and_then(|longest| last.map(|last| last.max(longest)));
-    tokio::time::sleep(LONGEST_LEASE).await;
-    outcome.tally = world.fleet.stop().await;
-    for key in left::after(&*world.servers) {
-        world.recorder.record(&Record::Left { key });
-    }
-    Ok(outcome)
-}
-
 impl World {
+    /// A server that decides on locks now.
+    pub(super) fn serving(&self, number: usize) -> &RedisServer {
+        self.servers.one_of_serving(number)
+    }
+
+    /// Writes down that leases of before may meet others, until the last of them is over.
+    pub(super) fn forgotten_from(&mut self, change: Change, from: u64) {
+        if self.excuses && self.servers.forgets(change) {
+            let until = now() + u64::try_from(LONGEST_LEASE.as_nanos()).unwrap();
+            self.recorder.record(&Record::Forgot { from, until });
+        }
+    }
+
     /// Waits until everybody is served, and writes down how long it took.
-    async fn served_again(&mut self) -> Option<Duration> {
+    pub(super) async fn served_again(&mut self) -> Option<Duration> {
         let took = self.fleet.served_again().await;
         let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap();
         self.recorder.record(&Record::Served { took: took.map(nanos), bound: nanos(SERVED_WITHIN) });
         took
-    }
-
-    /// Lets faults begin, last and end, again and again.
-    async fn strike(
-        &mut self,
-        mut plan: Plan,
-        until: Until,
-        history: &Path,
-        expect: Expect,
-        outcome: &mut Outcome,
-    ) -> Result<(), String> {
-        let started = Instant::now();
-        loop {
-            let over = match until {
-                Until::Steps(steps) => outcome.steps >= steps,
-                Until::Elapsed(length) if started.elapsed() < length => false,
-                // What is broken on purpose goes on until it shows, or might never.
-                Until::Elapsed(length) => {
-                    let broken = matches!(expect, Expect::Overlaps | Expect::Stale);
-                    !broken || started.elapsed() > MOST.max(4 * length) || check::shows(history, expect)?
-                }
-            };
-            if over {
-                return Ok(());
-            }
-            let step = plan.next(&*self.servers);
-            outcome.steps += 1;
-            tokio::time::sleep(step.calm).await;
-            let mut begun = Vec::new();
-            for fault in &step.faults {
-                begun.push(now());
-                fault.begin(self).await;
-            }
-            tokio::time::sleep(step.lasts).await;
-            for fault in step.faults.iter().rev() {
-                fault.end(self, step.stays_open).await;
-            }
-            for (fault, from) in step.faults.iter().zip(begun) {
-                let (name, what) = (fault.name(), format!("{fault:?}"));
-                self.recorder.record(&Record::Fault { name, what, from, until: now() });
-            }
-            for place in self.servers.serving() {
-                assert_answers(self.servers.server(place), &format!("after {:?}", step.faults[0]));
-            }
-            if matches!(step.faults[0], Fault::Change(_)) && plan.menu != Menu::Everything {
-                // Until somebody else has got a lock that was forgotten.
-                tokio::time::sleep(Duration::from_millis(300)).await;
-            }
-            if step.recovers {
-                let recovery = self.served_again().await;
-                outcome.recovery = outcome.recovery.and_then(|longest| recovery.map(|now| now.max(longest)));
-            }
-        }
     }
 }

@@ -13,7 +13,7 @@ use lock_core::{LockError, LockErrorKind, LockGuard, LockRequest, Mode, Renew, R
 use crate::caller::mixed::executor::Executor;
 use crate::caller::mixed::section::Section;
 use crate::caller::mixed::{MS, Shared};
-use crate::recorder::now;
+use crate::record::recorder::now;
 
 /// How many permits each semaphore has.
 const PERMITS: u32 = 3;

@@ -8,8 +8,8 @@ use lock_core::{IntoLockKey as _, LockError, current_lock};
 
 use crate::caller::mixed::section::Section;
 use crate::caller::mixed::{MS, Shared};
+use crate::record::recorder::now;
 use crate::record::{Record, Told};
-use crate::recorder::now;
 
 /// How often the periodic job runs at most, and how late a run of a schedule may start.
 const PERIOD: Duration = Duration::from_secs(1);

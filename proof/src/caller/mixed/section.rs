@@ -7,8 +7,8 @@ use std::time::Duration;
 use lock_core::{CurrentLock, FencingToken, Leadership, LockGuard, LockKey, Mode, Result};
 
 use crate::caller::mixed::Shared;
+use crate::record::recorder::now;
 use crate::record::{self, Grant, Record};
-use crate::recorder::now;
 
 /// What proves that something is held.
 pub(crate) trait Proof {

@@ -9,7 +9,7 @@ use lock_core::testing::RedisServer;
 use serde::{Deserialize, Serialize};
 
 use crate::harness::Worker;
-use crate::recorder::now;
+use crate::record::recorder::now;
 
 /// How long a lease is, and how many keys there are.
 const TTL: Duration = Duration::from_millis(1_200);

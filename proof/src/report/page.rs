@@ -5,8 +5,9 @@ use std::path::Path;
 use serde::Deserialize;
 
 use crate::check::Verdict;
-use crate::run::Kept;
-use crate::{harness, table};
+use crate::harness;
+use crate::kept::Kept;
+use crate::report::table;
 
 /// For how many seconds faults must strike a row for its figures to say something.
 const ENOUGH: f64 = 15.0;

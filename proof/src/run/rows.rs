@@ -2,8 +2,8 @@
 
 use crate::harness::fault::Menu;
 use crate::harness::fleet::Workload;
+use crate::harness::row::Setting;
 use crate::harness::servers::{Change, Cluster, Database, Members, One, Sentinels, Topology};
-use crate::harness::world::Setting;
 use crate::peers::Peer;
 use crate::record::Expect;
 

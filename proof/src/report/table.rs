@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::check::Verdict;
+use crate::kept::Ran;
 use crate::record::{Expect, Record};
-use crate::run::Ran;
 
 /// How often each kind of fault happened.
 pub(crate) fn faults(history: &str) -> String {

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use crate::kept::Kept;
 use crate::record::Record;
-use crate::run::{self, Kept};
+use crate::run;
 
 /// Returns whether the same faults struck in the same order, and all was as expected.
 pub(crate) fn replay(folder: &Path, out: &Path) -> Result<bool, String> {
