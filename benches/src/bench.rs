@@ -5,11 +5,11 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::Result;
-use crate::instructions::Counter;
-use crate::proxy::Proxy;
-use crate::server::Server;
-use crate::site::Site;
-use crate::work::Pace;
+use crate::process::instructions::Counter;
+use crate::process::work::Pace;
+use crate::servers::proxy::Proxy;
+use crate::servers::server::Server;
+use crate::servers::site::Site;
 
 /// How long a byte takes through the proxy, one way.
 pub(crate) const ONE_WAY: Duration = Duration::from_micros(2500);

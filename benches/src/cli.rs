@@ -7,11 +7,15 @@ use clap::{Parser, Subcommand};
 
 use crate::bench::{Bench, Scale};
 use crate::contestant::Kind;
-use crate::job::Job;
+use crate::process::job::Job;
+use crate::process::load;
+use crate::process::wire::{hear, say};
 use crate::report::Report;
 use crate::row::{FLEETS, PEERS, ROWS, Row, crowd, drops, fleets, memory, watchdog};
-use crate::wire::{hear, say};
-use crate::{Result, files, keeper, load, peer, proxy};
+use crate::servers::files;
+use crate::servers::keeper;
+use crate::servers::proxy;
+use crate::{Result, peer};
 
 /// Measures the lock library beside plain Redis commands and other lock crates.
 ///

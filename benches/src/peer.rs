@@ -7,8 +7,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use serde_json::{Value, json};
 
 use crate::contestant::TTL_MS;
-use crate::load::{Account, Load};
-use crate::wire::{Go, hear, say};
+use crate::process::load::{Account, Load};
+use crate::process::wire::{Go, hear, say};
 use crate::{Result, peers};
 
 /// How many bytes a record has in the file of an adapter, as in `record`.

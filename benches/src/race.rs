@@ -5,11 +5,11 @@ use serde::Serialize;
 use crate::Result;
 use crate::bench::Bench;
 use crate::contestant::Kind;
-use crate::fleet::{self, Sample};
-use crate::instructions::Instructions;
-use crate::site::Site;
+use crate::process::fleet::{self, Sample};
+use crate::process::instructions::Instructions;
+use crate::process::work::{Pace, Work};
+use crate::servers::site::Site;
 use crate::stats::median;
-use crate::work::{Pace, Work};
 
 /// The names of the lines. Those of ours begin with `us`.
 pub(crate) const RAW: &str = "raw";

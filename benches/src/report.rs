@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use crate::Result;
 use crate::bench::{Bench, Scale};
-use crate::fleet::Sample;
 use crate::outcome::{Bound, Outcome, Target};
+use crate::process::fleet::Sample;
 use crate::race::{RAW, RSLOCK, Race};
 use crate::row::Row;
 

@@ -10,11 +10,12 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::bench::Bench;
-use crate::job::{Crowd, Hold, Job, Wanted};
-use crate::spy::Spy;
-use crate::wire::{Go, hear, say};
-use crate::worker::Worker;
-use crate::{Result, clock, server};
+use crate::process::job::{Crowd, Hold, Job, Wanted};
+use crate::process::wire::{Go, hear, say};
+use crate::process::worker::Worker;
+use crate::servers::server;
+use crate::servers::spy::Spy;
+use crate::{Result, clock};
 
 /// The lease of what all wait for, ms.
 const TTL_MS: u64 = 30_000;

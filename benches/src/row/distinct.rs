@@ -3,11 +3,11 @@
 use crate::Result;
 use crate::bench::Bench;
 use crate::contestant::Kind;
-use crate::instructions::Instructions;
 use crate::outcome::{Outcome, Target};
+use crate::process::instructions::Instructions;
+use crate::process::work::Work;
 use crate::race::{BACKGROUND, Line, NODELAY, OURS, RAW, RSLOCK, Race};
 use crate::row::{PLAIN, US, rate};
-use crate::work::Work;
 
 pub(super) fn idle(bench: &mut Bench) -> Result<Outcome> {
     let (mut outcome, work) = (Outcome::default(), Work::distinct(1));

@@ -8,10 +8,10 @@ use tokio::task::JoinSet;
 
 use crate::bench::Bench;
 use crate::contestant::TTL_MS;
-use crate::job::{Drops, Job};
 use crate::outcome::{Figure, Outcome, Target};
-use crate::wire::say;
-use crate::worker::Worker;
+use crate::process::job::{Drops, Job};
+use crate::process::wire::say;
+use crate::process::worker::Worker;
 use crate::{Result, clock};
 
 /// How often memory is looked at.

@@ -9,15 +9,15 @@ use lock_core::LockManager;
 use serde::{Deserialize, Serialize};
 
 use crate::bench::Bench;
-use crate::fleet::Sample;
-use crate::job::{Job, Recover};
-use crate::keeper::{Formation, Keeper};
 use crate::outcome::{Figure, Outcome, Target};
+use crate::process::fleet::Sample;
+use crate::process::job::{Job, Recover};
+use crate::process::wire::{Go, hear, say};
+use crate::process::work::{Pace, Work};
+use crate::process::worker::Worker;
 use crate::race::{Line, Race};
 use crate::row::{US, changes, crowd, share};
-use crate::wire::{Go, hear, say};
-use crate::work::{Pace, Work};
-use crate::worker::Worker;
+use crate::servers::keeper::{Formation, Keeper};
 use crate::{Result, clock};
 
 /// So many managers, and what they are to reach.

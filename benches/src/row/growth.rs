@@ -5,13 +5,13 @@ use std::time::Duration;
 use crate::Result;
 use crate::bench::Bench;
 use crate::contestant::Kind;
-use crate::fleet::{self, Sample};
 use crate::outcome::{Outcome, Target};
+use crate::process::fleet::{self, Sample};
+use crate::process::work::{Pace, Work};
 use crate::race::{LOCAL, Line, OURS, Race};
 use crate::row::US;
-use crate::site::{Empty, Site};
+use crate::servers::site::{Empty, Site};
 use crate::stats::median;
-use crate::work::{Pace, Work};
 
 const OURS_MANY: &str = "us, many";
 const LOCAL_MANY: &str = "tokio Mutex, many";

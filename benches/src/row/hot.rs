@@ -3,11 +3,11 @@
 use crate::Result;
 use crate::bench::Bench;
 use crate::contestant::Kind;
-use crate::fleet::{Sample, count_commands};
 use crate::outcome::{Figure, Outcome, Target};
+use crate::process::fleet::{Sample, count_commands};
+use crate::process::work::Work;
 use crate::race::{LOCAL, Line, OURS, RAW, RSLOCK, Race, TUNED};
 use crate::row::{PLAIN, US, changes, rate, share};
-use crate::work::Work;
 
 /// The retry that serves rslock best on a hot key, ms.
 const TUNED_RETRY_MS: u64 = 2;

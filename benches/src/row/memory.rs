@@ -11,10 +11,10 @@ use lock_core::{
 use serde::{Deserialize, Serialize};
 
 use crate::bench::Bench;
-use crate::job::Job;
 use crate::outcome::{Figure, Outcome, Target};
+use crate::process::job::Job;
+use crate::process::worker::Worker;
 use crate::stats::{median, ratio};
-use crate::worker::Worker;
 use crate::{Result, clock};
 
 /// Nanoseconds of processor time per lock, which is an acquire and a release, and sizes in bytes.

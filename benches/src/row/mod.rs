@@ -16,8 +16,8 @@ pub(crate) mod watchdog;
 use crate::Result;
 use crate::bench::Bench;
 use crate::contestant::Kind;
-use crate::fleet::Sample;
 use crate::outcome::Outcome;
+use crate::process::fleet::Sample;
 
 /// One row of the table.
 pub(crate) struct Row {

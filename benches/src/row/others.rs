@@ -2,11 +2,11 @@
 
 use crate::bench::Bench;
 use crate::contestant::Kind;
-use crate::fleet::{Sample, count_commands};
 use crate::outcome::{Figure, Outcome, Target};
+use crate::process::fleet::{Sample, count_commands};
+use crate::process::work::Work;
 use crate::race::{BACKGROUND, Line, OURS, RAW, RSLOCK, Race};
 use crate::row::{PLAIN, US, changes, rate};
-use crate::work::Work;
 use crate::{Result, peers};
 
 /// Nobody waits by them, or for them: they are in the proof only.

@@ -3,11 +3,11 @@
 use crate::Result;
 use crate::bench::Bench;
 use crate::contestant::Wants;
-use crate::fleet::Sample;
 use crate::outcome::{Outcome, Target};
+use crate::process::fleet::Sample;
+use crate::process::work::Work;
 use crate::race::{Line, OURS, Race};
 use crate::row::{US, rate, share};
-use crate::work::Work;
 
 const READERS: &str = "us, 95 % reads";
 const PERMITS: &str = "us, 16 permits";

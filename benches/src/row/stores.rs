@@ -10,13 +10,13 @@ use crate::Result;
 use crate::bench::{Bench, ONE_WAY, Scale};
 use crate::contestant::{Kind, Store};
 use crate::outcome::{Outcome, Target};
-use crate::proxy::Proxy;
+use crate::process::work::{Pace, Work};
 use crate::race::{Line, OURS, Race};
 use crate::row::{client, rate, server};
-use crate::server::Server;
-use crate::site::{self, Site};
+use crate::servers::proxy::Proxy;
+use crate::servers::server::Server;
+use crate::servers::site::{self, Site};
 use crate::stats::median;
-use crate::work::{Pace, Work};
 
 const ACKED: &str = "us, acks=1";
 const SENTINEL: &str = "us, sentinel";

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::Result;
 use crate::bench::Bench;
-use crate::job::{Crowd, Wanted};
 use crate::outcome::{Figure, Outcome, Target};
+use crate::process::job::{Crowd, Wanted};
 use crate::row::crowd::{Costs, Stages, measure};
 
 /// Twenty locks are held and many processes wait for each; then one process waits for many.

@@ -9,10 +9,10 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::bench::Bench;
-use crate::job::{Hold, Job};
 use crate::outcome::{Figure, Outcome, Target};
-use crate::wire::{Go, hear, say};
-use crate::worker::Worker;
+use crate::process::job::{Hold, Job};
+use crate::process::wire::{Go, hear, say};
+use crate::process::worker::Worker;
 use crate::{Result, clock};
 
 /// 100,000 locks of 30 s, over two rounds of renewal. Quicker scales do as many renewals per

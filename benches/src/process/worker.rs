@@ -7,9 +7,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::Result;
-use crate::job::Job;
-use crate::load::Account;
-use crate::record::{self, Record};
+use crate::process::job::Job;
+use crate::process::load::Account;
+use crate::process::record::{self, Record};
 
 /// A worker process. Killed if it is dropped before its end.
 pub(crate) struct Worker {

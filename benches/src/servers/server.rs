@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redis::Connection;
 
-use crate::keeper::{Formation, Keeper, Running};
+use crate::servers::keeper::{Formation, Keeper, Running};
 use crate::{Result, clock, stats};
 
 /// Our own server: on loopback, without persistence, stopped when this value is dropped.

@@ -11,9 +11,9 @@ use tokio::runtime::Runtime;
 use tokio::time::sleep;
 
 use crate::contestant::{Access, Contestant, Kind, Local, Ours, Raw, Rslock, Store, Wants};
-use crate::record::{self, Record};
-use crate::wire::{Go, hear, say};
-use crate::work::Work;
+use crate::process::record::{self, Record};
+use crate::process::wire::{Go, hear, say};
+use crate::process::work::Work;
 use crate::{Result, clock};
 
 /// How long tasks that hold a lock may take to release it after the end of the window.

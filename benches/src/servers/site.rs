@@ -6,8 +6,8 @@ use lock_core::Quorum;
 
 use crate::Result;
 use crate::contestant::Store;
-use crate::keeper::{Formation, Keeper};
-use crate::server::Server;
+use crate::servers::keeper::{Formation, Keeper};
+use crate::servers::server::Server;
 
 /// Servers whose work belongs together.
 pub(crate) struct Site {

@@ -5,15 +5,15 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::contestant::Kind;
-use crate::job::Job;
-use crate::load::{Account, Load};
-use crate::record::{Findings, Window, examine};
-use crate::server::{self, Server};
-use crate::spy::Spy;
+use crate::process::job::Job;
+use crate::process::load::{Account, Load};
+use crate::process::record::{Findings, Window, examine};
+use crate::process::wire::Go;
+use crate::process::work::{Pace, Work};
+use crate::process::worker::Worker;
+use crate::servers::server::{self, Server};
+use crate::servers::spy::Spy;
 use crate::stats::ratio;
-use crate::wire::Go;
-use crate::work::{Pace, Work};
-use crate::worker::Worker;
 use crate::{Result, clock};
 
 /// The results of one run of one contestant.

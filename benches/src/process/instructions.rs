@@ -11,9 +11,9 @@ use serde::Serialize;
 
 use crate::Result;
 use crate::contestant::Kind;
-use crate::fleet;
-use crate::server::Server;
-use crate::work::Work;
+use crate::process::fleet;
+use crate::process::work::Work;
+use crate::servers::server::Server;
 
 /// How many acquisitions the two runs have, about.
 const SHORT: u64 = 1_600;

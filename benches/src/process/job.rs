@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::load::Load;
+use crate::process::load::Load;
 
 /// The work of one process.
 #[derive(Debug, Serialize, Deserialize)]

@@ -1,0 +1,10 @@
+//! The processes of a run: what they are told, what they do, and what they tell.
+
+pub(crate) mod fleet;
+pub(crate) mod instructions;
+pub(crate) mod job;
+pub(crate) mod load;
+pub(crate) mod record;
+pub(crate) mod wire;
+pub(crate) mod work;
+pub(crate) mod worker;
