@@ -66,14 +66,14 @@ mod types;
 pub use crate::api::inspect;
 #[cfg(feature = "redis")]
 pub use crate::stores::redis::{Credentials, RedisStore, RedisStoreBuilder};
-pub use api::election::{Election, Leader, Leadership, Observation};
 pub use api::global::{AlreadyInstalled, DefaultGuard};
 pub use api::guard::LockGuard;
-pub use api::job::Job;
 pub use api::lock::LockRequest;
 pub use api::manager::{LockManager, LockManagerBuilder};
-pub use api::once::OnceFor;
 pub use api::overriding::{Overriding, overriding};
+pub use api::roles::election::{Election, Leader, Leadership, Observation};
+pub use api::roles::job::Job;
+pub use api::roles::once::OnceFor;
 pub use api::shutdown::ShutdownReport;
 pub use api::striped::{AnyStripe, Striped};
 #[cfg(feature = "tower")]

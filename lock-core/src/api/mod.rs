@@ -1,17 +1,15 @@
 //! What users call.
 
 pub(crate) mod connect;
-pub(crate) mod election;
 pub(crate) mod global;
 pub(crate) mod guard;
 #[cfg(feature = "inspect")]
 pub mod inspect;
-pub(crate) mod job;
 pub(crate) mod lock;
 pub(crate) mod manager;
-pub(crate) mod once;
 pub(crate) mod overriding;
 pub(crate) mod protect;
+pub(crate) mod roles;
 pub(crate) mod shutdown;
 pub(crate) mod striped;
 pub(crate) mod web;

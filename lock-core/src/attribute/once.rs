@@ -5,7 +5,7 @@ use std::pin::Pin;
 
 use crate::api::guard::LockGuard;
 use crate::api::lock::LockRequest;
-use crate::api::once::{OnceFor, end, end_blocking};
+use crate::api::roles::once::{OnceFor, end, end_blocking};
 use crate::contract::backend::JobVersion;
 use crate::types::error::Result;
 

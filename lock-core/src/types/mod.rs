@@ -9,7 +9,6 @@ pub(crate) mod options;
 pub(crate) mod order;
 pub(crate) mod outcome;
 pub(crate) mod owner;
-pub(crate) mod prefix;
 pub(crate) mod stripe;
 pub(crate) mod system;
 pub(crate) mod url;

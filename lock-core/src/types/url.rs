@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::types::error::{LockError, Result};
-use crate::types::prefix::check_key_prefix;
+use crate::types::naming::prefix::check_key_prefix;
 
 /// The parts of `scheme://address[?name=value&…][#fragment]`, and of its query what nobody has taken yet.
 ///

@@ -10,8 +10,8 @@ use crate::engine::keeper;
 use crate::engine::report::event_context::Origin;
 use crate::engine::watch::following::Following;
 use crate::types::error::Result;
+use crate::types::naming::prefix::check_key_prefix;
 use crate::types::options::{HandoffLimits, LockOptions, setters};
-use crate::types::prefix::check_key_prefix;
 use crate::types::stripe::Stripings;
 
 /// Puts a [`LockManager`] together.

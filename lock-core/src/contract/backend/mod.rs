@@ -6,18 +6,12 @@
 
 mod answers;
 mod any;
-mod blocked;
-mod doctor;
-mod done;
 mod driven;
 mod erased;
 mod inbox;
-mod inspector;
-mod job;
+mod parts;
 mod requests;
 mod scheme;
-mod shared;
-mod vote;
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -30,24 +24,24 @@ use crate::types::system::clock::Clock;
 
 pub use answers::{Attempt, AttemptAll, Freed, Renewal};
 pub use any::AnyBackend;
-pub use blocked::{Blocked, BlockedNotes};
-pub use doctor::{Doctor, Finding, FindingGrade};
-pub use done::{DoneMark, DoneMarks, JobVersion, MAX_VERSION_BYTES};
 pub(crate) use driven::drive_again;
 use erased::Absent;
 pub(crate) use erased::{BoxFuture, DynBackend};
 pub use inbox::Inbox;
 pub(crate) use inbox::Message;
-pub use inspector::{
+pub use parts::blocked::{Blocked, BlockedNotes};
+pub use parts::doctor::{Doctor, Finding, FindingGrade};
+pub use parts::done::{DoneMark, DoneMarks, JobVersion, MAX_VERSION_BYTES};
+pub use parts::inspector::{
     EntryState, FleetHolder, Inspector, LockEntry, Revocation, RevokeFrom, ScanPage, ScanPosition, Waiter,
 };
-pub use job::{JobRecord, JobRecords, JobRun};
+pub use parts::job::{JobRecord, JobRecords, JobRun};
+pub use parts::shared::SharedClaims;
+pub use parts::vote::{MemberList, NodeReport, QuorumMember, SyncReport, Vote};
 pub use requests::{AcquireRequest, Claim, Grant, Release, Ticket};
 pub(crate) use scheme::opened;
 #[doc(hidden)]
 pub use scheme::{SCHEMES, Scheme};
-pub use shared::SharedClaims;
-pub use vote::{MemberList, NodeReport, QuorumMember, SyncReport, Vote};
 
 /// A store of locks.
 ///

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::contract::backend::job::JobRun;
+use crate::contract::backend::parts::job::JobRun;
 use crate::types::fencing::FencingToken;
 use crate::types::key::LockKey;
 use crate::types::mode::Mode;

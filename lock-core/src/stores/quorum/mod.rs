@@ -8,7 +8,6 @@ mod members;
 mod queries;
 mod release;
 mod repair;
-mod report;
 mod round;
 mod run;
 mod session;

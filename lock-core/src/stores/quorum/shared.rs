@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use crate::contract::backend::MemberList;
+use crate::contract::backend::{Inbox, MemberList};
+use crate::contract::event::{MemberHealth, Notice, QuorumHealth};
 use crate::stores::quorum::Restarts;
 use crate::stores::quorum::members::health::RoundCounts;
 use crate::stores::quorum::members::{Member, MemberTime};
@@ -14,8 +15,11 @@ use crate::stores::quorum::session::Sessions;
 use crate::stores::quorum::turns::Turns;
 use crate::types::error::{LockError, Result};
 use crate::types::options::command_timeout;
-use crate::types::system::clock::Clock;
+use crate::types::system::clock::{Clock, Timestamp};
 use crate::types::system::sync::Mutex;
+
+/// How often observers are told of the members.
+const TOLD_EVERY: Duration = Duration::from_secs(2);
 
 /// What the rounds of one quorum share.
 pub(super) struct Shared {
@@ -103,6 +107,27 @@ impl Shared {
         let longest = self.members.iter().map(Member::longest_ttl).max().unwrap_or_default();
         let longest = longest.max(self.list.max_ttl).max(kept_for);
         (longest + command_timeout(longest)).checked_sub(history).filter(|left| !left.is_zero())
+    }
+
+    /// Tells observers of the members again and again. What is counted is told once, also if several keepers tell.
+    pub(super) async fn report(&self, inbox: Inbox) {
+        let clock = self.clock();
+        loop {
+            clock.sleep_until(clock.now().after(TOLD_EVERY)).await;
+            inbox.notice(&Notice::Quorum { node: &self.name, health: &self.health(clock.now()) });
+        }
+    }
+
+    fn health(&self, now: Timestamp) -> QuorumHealth {
+        let members = self.members.iter().map(|member| {
+            let mut health = MemberHealth::new(Arc::clone(&member.name), member.health.state(now));
+            health.repairs = member.health.take_repairs();
+            health
+        });
+        let mut health = QuorumHealth::new(members.collect(), self.list.majority);
+        health.degraded_holds = self.sessions.degraded(now);
+        (health.rounds, health.second_rounds) = self.rounds.take();
+        health
     }
 }
 

@@ -13,7 +13,7 @@ use crate::stores::quorum::members::failovers;
 use crate::stores::quorum::members::refreshed_every;
 use crate::stores::quorum::run::{Home, Rest};
 use crate::stores::quorum::shared::Shared;
-use crate::stores::quorum::{Quorum, acquire, marks, queries, release, repair, report};
+use crate::stores::quorum::{Quorum, acquire, marks, queries, release, repair};
 use crate::types::error::{LockError, Result};
 use crate::types::key::LockKey;
 use crate::types::owner::Holder;
@@ -63,7 +63,8 @@ impl LockBackend for Quorum {
             let shared = Arc::clone(&self.shared);
             tasks.spawn(async move { remain_member(&shared, member).await });
         }
-        tasks.spawn(report::report(Arc::clone(&self.shared), inbox.clone()));
+        let (shared, told) = (Arc::clone(&self.shared), inbox.clone());
+        tasks.spawn(async move { shared.report(told).await });
         while tasks.join_next().await.is_some() {}
         LockError::unavailable("the members' background work ended")
     }

@@ -1,6 +1,7 @@
 //! How the name of a lock is made: checked text, rendered templates, and all that converts to it.
 
 mod builder;
+pub(crate) mod prefix;
 
 use std::borrow::Cow;
 

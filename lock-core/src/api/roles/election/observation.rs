@@ -2,8 +2,8 @@
 
 use tokio::sync::watch;
 
-use crate::api::election::Leader;
 use crate::api::manager::LockManager;
+use crate::api::roles::election::Leader;
 use crate::engine::watch::following::LastSeen;
 use crate::types::error::{LockError, Result};
 use crate::types::key::LockKey;
