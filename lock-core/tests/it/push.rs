@@ -63,7 +63,7 @@ fn calls(server: &RedisServer, command: &str) -> u64 {
 
 #[tokio::test]
 #[limit]
-async fn foreign_changes_are_known_at_once() {
+async fn foreign_changes_are_known_at_once_since_redis_7() {
     let server = RedisServer::start();
     let locks = locks(&server);
     // The server expires the lock before anybody could raise its lease again. The script counts in a
@@ -90,7 +90,7 @@ async fn foreign_changes_are_known_at_once() {
 
 #[tokio::test]
 #[limit]
-async fn a_shortened_lease_is_raised_again_or_known_to_be_lost() {
+async fn a_shortened_lease_is_raised_again_or_known_to_be_lost_since_redis_7() {
     let server = RedisServer::start();
     let locks = locks(&server);
     let (mut saved, mut stolen) = (0, 0);
@@ -111,7 +111,7 @@ async fn a_shortened_lease_is_raised_again_or_known_to_be_lost() {
 
 #[tokio::test]
 #[limit(180)]
-async fn flushes_and_evictions_are_known_at_once() {
+async fn flushes_and_evictions_are_known_at_once_since_redis_7() {
     let server = RedisServer::builder().with_maxmemory("0", "volatile-ttl").start();
     let locks = locks(&server);
     for what in ["FLUSHALL", "eviction"] {
@@ -133,7 +133,7 @@ async fn flushes_and_evictions_are_known_at_once() {
 
 #[tokio::test]
 #[limit]
-async fn a_fixed_lease_hears_too_and_grows_no_longer() {
+async fn a_fixed_lease_hears_too_and_grows_no_longer_since_redis_7() {
     let server = RedisServer::start();
     let locks = locks(&server);
     let events = EventLog::default();
@@ -188,7 +188,7 @@ async fn short_holds_cost_nothing() {
 
 #[tokio::test]
 #[limit]
-async fn without_permission_renewals_find_out() {
+async fn without_permission_renewals_find_out_since_redis_7() {
     for denied in ["-client|tracking", "-mget"] {
         let server = RedisServer::start();
         let rules = ["ACL", "SETUSER", "app", "on", ">secret", "~*", "&*", "+@all", denied];
@@ -301,7 +301,7 @@ async fn renewals_and_hand_offs_look_like_no_theft() {
 
 #[tokio::test]
 #[limit]
-async fn tracking_costs_no_commands() {
+async fn tracking_costs_no_commands_since_redis_7() {
     let server = RedisServer::start();
     let locks = locks(&server);
     let events = EventLog::default();
@@ -328,7 +328,7 @@ async fn tracking_costs_no_commands() {
 /// Such a server forgets keys at random, and reports them as changed.
 #[tokio::test]
 #[limit]
-async fn a_server_that_tracks_too_many_keys_reports_no_theft_and_causes_no_storm() {
+async fn a_server_that_tracks_too_many_keys_reports_no_theft_and_causes_no_storm_since_redis_7() {
     const COUNT: usize = 100;
     let server = RedisServer::start();
     server.command(&["CONFIG", "SET", "tracking-table-max-keys", "10"]);
@@ -354,7 +354,7 @@ async fn a_server_that_tracks_too_many_keys_reports_no_theft_and_causes_no_storm
 
 #[tokio::test]
 #[limit]
-async fn ten_thousand_locks_survive_or_notice_a_flush() {
+async fn ten_thousand_locks_survive_or_notice_a_flush_since_redis_7() {
     const COUNT: usize = 10_000;
     let server = RedisServer::start();
     let locks = locks(&server);

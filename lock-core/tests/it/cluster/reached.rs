@@ -23,7 +23,7 @@ pub(super) async fn works(locks: &LockManager, cluster: &RedisCluster) {
 
 #[tokio::test]
 #[limit]
-async fn announced_addresses_are_reached_where_the_url_says() {
+async fn announced_addresses_are_reached_where_the_url_says_since_redis_7() {
     let cluster = RedisCluster::start(2);
     // Nobody listens where they say that they are.
     let announced = |at: usize| 1001 + at;

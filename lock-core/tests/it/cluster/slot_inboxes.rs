@@ -71,7 +71,7 @@ fn watched_at(url: &str) -> (LockManager, EventLog) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 #[limit]
-async fn a_grant_is_told_to_no_other_node_than_the_master_of_its_slot() {
+async fn a_grant_is_told_to_no_other_node_than_the_master_of_its_slot_since_redis_7() {
     let cluster = RedisCluster::start(3);
     let locks = locks_at(&cluster.url());
     let (others, events) = watched_at(&cluster.url());
@@ -112,7 +112,7 @@ async fn a_grant_is_told_to_no_other_node_than_the_master_of_its_slot() {
 /// Who shares a lock hears that somebody waits for it, wherever it listens.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 #[limit]
-async fn calls_to_ask_again_and_news_of_who_waits_come_the_same_way() {
+async fn calls_to_ask_again_and_news_of_who_waits_come_the_same_way_since_redis_7() {
     let cluster = RedisCluster::start(1);
     let (name, other) = (cluster.key_on(0, "{t}:"), cluster.key_on(0, "{t}:other:"));
     let (locks, (others, events)) = (locks_at(&cluster.url()), watched_at(&cluster.url()));
@@ -140,7 +140,7 @@ async fn calls_to_ask_again_and_news_of_who_waits_come_the_same_way() {
 /// passed on to all nodes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 #[limit]
-async fn who_may_not_use_them_tells_and_is_told_as_before() {
+async fn who_may_not_use_them_tells_and_is_told_as_before_since_redis_7() {
     let cluster = RedisCluster::start(2);
     let user = |name: &str, rules: &str| {
         for master in cluster.masters() {
@@ -193,7 +193,7 @@ fn denied(master: &RedisServer) -> bool {
 /// As Redis 6.2 says it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 #[limit]
-async fn a_server_without_them_is_served_by_the_inbox_of_the_process() {
+async fn a_server_without_them_is_served_by_the_inbox_of_the_process_since_redis_7() {
     let cluster = RedisCluster::start(2);
     let (services, url) = services(&cluster, |_, words| {
         words[0]
@@ -214,7 +214,7 @@ async fn a_server_without_them_is_served_by_the_inbox_of_the_process() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 #[limit]
-async fn a_process_that_waits_in_a_slot_that_moves_is_told_by_its_new_master() {
+async fn a_process_that_waits_in_a_slot_that_moves_is_told_by_its_new_master_since_redis_7() {
     let cluster = RedisCluster::start(2);
     let name = cluster.key_on(0, "lock:");
     let locks = locks_at(&cluster.url());
@@ -243,7 +243,7 @@ async fn a_process_that_waits_in_a_slot_that_moves_is_told_by_its_new_master() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 #[limit]
-async fn a_process_that_waits_at_a_master_that_dies_is_told_by_its_replica() {
+async fn a_process_that_waits_at_a_master_that_dies_is_told_by_its_replica_since_redis_7() {
     let mut cluster = RedisCluster::start(3);
     let replica = cluster.start_replica_of(0);
     let name = cluster.key_on(0, "lock:");
@@ -278,7 +278,7 @@ async fn closed_and_opened_again(master: &RedisServer) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 #[limit]
-async fn a_connection_that_is_closed_is_opened_again_while_somebody_waits() {
+async fn a_connection_that_is_closed_is_opened_again_while_somebody_waits_since_redis_7() {
     let cluster = RedisCluster::start(2);
     let (name, master) = (cluster.key_on(0, "lock:"), &cluster.masters()[0]);
     let (locks, others) = (locks_at(&cluster.url()), locks_at(&cluster.url()));
@@ -294,7 +294,7 @@ async fn a_connection_that_is_closed_is_opened_again_while_somebody_waits() {
 /// The client takes the news that a slot has left for the answer to whatever was asked last.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 #[limit]
-async fn a_slot_that_leaves_while_another_is_asked_for_confuses_nobody() {
+async fn a_slot_that_leaves_while_another_is_asked_for_confuses_nobody_since_redis_7() {
     let cluster = RedisCluster::start(2);
     let (asked, holds) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(true)));
     let (_services, url) = services(&cluster, {
@@ -346,7 +346,7 @@ fn asking(name: &str, inbox: Option<&Inbox>) -> AcquireRequest {
 
 #[tokio::test]
 #[limit]
-async fn whoever_waits_asks_again_when_a_connection_may_have_lost_a_message() {
+async fn whoever_waits_asks_again_when_a_connection_may_have_lost_a_message_since_redis_7() {
     let cluster = RedisCluster::start(1);
     let store = Arc::new(RedisStore::new(&cluster.url()).unwrap());
     let (inbox, mut reports) = listening(&store).await;
@@ -361,7 +361,7 @@ async fn whoever_waits_asks_again_when_a_connection_may_have_lost_a_message() {
 /// On this runtime, so that time can be made to pass.
 #[tokio::test]
 #[limit]
-async fn a_slot_in_which_nobody_waits_is_given_up_within_a_minute() {
+async fn a_slot_in_which_nobody_waits_is_given_up_within_a_minute_since_redis_7() {
     let cluster = RedisCluster::start(1);
     let master = &cluster.masters()[0];
     let store = Arc::new(RedisStore::new(&cluster.url()).unwrap());

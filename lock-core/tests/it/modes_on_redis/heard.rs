@@ -8,7 +8,7 @@ use crate::support::{LONG, SECOND, eventually, locks, lost};
 /// Readers and permits hear of it as a writer does, all that one process has.
 #[tokio::test]
 #[limit]
-async fn who_shares_a_lock_hears_at_once_that_it_was_deleted() {
+async fn who_shares_a_lock_hears_at_once_that_it_was_deleted_since_redis_7() {
     let server = RedisServer::start();
     let (here, there, events) = (locks(&server), locks(&server), EventLog::default());
     here.observe(events.clone());

@@ -132,7 +132,7 @@ async fn a_replica_refuses_and_says_why() {
 
 #[tokio::test]
 #[limit]
-async fn too_few_replicas_and_failed_saves_refuse_everything_but_lose_nothing() {
+async fn too_few_replicas_and_failed_saves_refuse_everything_but_lose_nothing_since_redis_7() {
     let server = RedisServer::start();
     let store = store(&server);
     let claim_a = claim("lock:a");

@@ -52,7 +52,7 @@ async fn without_tokens_there_are_no_locks() {
 /// A connection that the server cannot be asked to close carries nothing that could be executed too late.
 #[tokio::test]
 #[limit]
-async fn without_permission_to_close_connections_the_script_looks_at_the_time() {
+async fn without_permission_to_close_connections_the_script_looks_at_the_time_since_redis_7() {
     let server = RedisServer::start();
     for rules in ["-client|kill", "-client|info"] {
         let store = user(&server, rules);

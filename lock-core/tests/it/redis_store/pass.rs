@@ -294,7 +294,7 @@ async fn few_commands_pass_a_lock_on_as_the_whole_queue_does() {
 
 #[tokio::test]
 #[limit]
-async fn a_plain_hand_off_reads_nothing_twice() {
+async fn a_plain_hand_off_reads_nothing_twice_since_redis_7() {
     let (bench, mut reports) = Bench::start().await;
     let run = Run { owners: std::array::from_fn(|_| OwnerId::random()), prepared: bench.now() };
     bench.prepare(&PLAIN, "lock:one", &run);

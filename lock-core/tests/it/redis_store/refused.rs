@@ -35,7 +35,7 @@ fn assert_all_expire(server: &RedisServer, told: &str) {
 /// The lease of a reader ends while the server refuses to take it out.
 #[tokio::test]
 #[limit]
-async fn a_lease_that_ends_while_writes_are_refused_holds_nobody_up() {
+async fn a_lease_that_ends_while_writes_are_refused_holds_nobody_up_since_redis_7() {
     for refused_by in ["too few replicas", "a failed save"] {
         let server = RedisServer::start();
         let (store, probe) = (store(&server), RedisStore::new(&server.url()).unwrap());

@@ -53,7 +53,7 @@ fn steal(server: &RedisServer, key: &str) {
 
 #[tokio::test]
 #[limit]
-async fn a_lease_is_raised_without_a_script_and_never_shortened() {
+async fn a_lease_is_raised_without_a_script_and_never_shortened_since_redis_7() {
     let server = RedisServer::start();
     let us = Listening::start(store(&server)).await;
     let claims: Vec<Claim> = (0..120).map(|n| claim(&format!("lock:{n}"))).collect();
@@ -87,7 +87,7 @@ async fn a_lease_is_raised_without_a_script_and_never_shortened() {
 /// A native renewal does not look whose lease it raises. That must not happen to one lease again and again.
 #[tokio::test]
 #[limit]
-async fn after_a_renewal_without_an_answer_the_next_one_looks_at_the_owner() {
+async fn after_a_renewal_without_an_answer_the_next_one_looks_at_the_owner_since_redis_7() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(server.port());
     let mut us = Listening::start(RedisStore::new(&proxy.url()).unwrap()).await;
@@ -151,7 +151,7 @@ async fn a_release_waits_for_the_renewal_on_its_way() {
 
 #[tokio::test]
 #[limit]
-async fn a_key_that_is_forbidden_does_not_fail_its_neighbours() {
+async fn a_key_that_is_forbidden_does_not_fail_its_neighbours_since_redis_7() {
     let server = RedisServer::start();
     let allow = |rules: &str| {
         let words = format!("ACL SETUSER app on >pw resetkeys ~lock:* ~{{lock:* ~distributed-lock:* &* +@all {rules}");

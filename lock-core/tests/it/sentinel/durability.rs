@@ -231,7 +231,7 @@ async fn all_are_those_that_the_sentinels_know() {
 /// What may not be asked is not none: with no replicas, one confirmation would be enough.
 #[tokio::test]
 #[limit]
-async fn replicas_that_sentinels_may_not_name_are_not_none() {
+async fn replicas_that_sentinels_may_not_name_are_not_none_since_redis_7() {
     let servers = RedisSentinels::builder().with_replicas(2).start();
     let options = LockOptions::default().with_ttl(3 * SECOND).without_waiting();
     let url = format!("{}?acks=all", servers.url());

@@ -85,7 +85,7 @@ async fn without_more_both_hold_the_lock_until_the_partition_ends() {
 
 #[tokio::test]
 #[limit]
-async fn with_min_replicas_the_holder_ends_by_itself() {
+async fn with_min_replicas_the_holder_ends_by_itself_since_redis_7() {
     let partition = Partition::start(&["min-replicas-max-lag 1", "min-replicas-to-write 1"], "").await;
     let (overlap, reason) = partition.overlap().await;
     // max-lag + 1 s + ttl, less the time to the promotion.
