@@ -292,7 +292,7 @@ async fn commands_per_acquisition() {
 /// Other libraries poll ten times a second or more, or spin while the first in the queue is dead.
 #[tokio::test]
 #[limit]
-async fn waiting_costs_about_a_command_a_second() {
+async fn waiting_costs_about_a_command_a_second_since_redis_7() {
     let server = RedisServer::start();
     let (one, two) = (locks(&server), locks(&server));
     let guard = take(&one, "k").await;
