@@ -46,7 +46,7 @@ if [ "$fast" = no ]; then
     # Nobody needs Java to work here: without it a sentence says what to install, and the rest goes on.
     step "the specification"
     if sh scripts/need-tlc.sh; then
-        cargo run --locked -q -p lock-proof -- spec Lock-modes Lock-ends Lock-exclusion Lock-broken
+        cargo run --locked -q -p lock-proof -- spec Lock-modes Lock-ends Lock-exclusion Lock-native Lock-left Lock-broken
     fi
 
     step "the demo, embedded store"

@@ -14,7 +14,7 @@ E == Log[at]
 Named(name, p) ==
   CASE name = "Acquire" -> Acquire(p)       [] name = "Ask" -> Ask(p)
     [] name = "Withdraw" -> Withdraw(p)     [] name = "Release" -> Release(p)
-    [] name = "Lose" -> Lose(p)             [] name = "EndAgain" -> EndAgain(p)
+    [] name = "Lose" -> Lose(p)
     [] name = "AskRenewal" -> AskRenewal(p) [] name = "LocalHandOff" -> LocalHandOff(p)
     [] name = "Receive" -> Receive(p)       [] name = "Hear" -> Hear(p)
     [] name = "Grant" -> Grant(p)           [] name = "Repeat" -> Repeat(p)

@@ -17,6 +17,9 @@ CONSTANTS
   Draws,                 \* how many tokens a tick of the server's clock is worth
   Horizon,               \* how far time goes
   Kills,                 \* whether a connection that was given up can be killed
+  Natives,               \* whether a first attempt may be made without a script
+  Window,                \* for how long at most K is left free now and then, for clients of other libraries; 0 for never
+  Deaf,                  \* who may not be reached by the message of a grant, and is passed over then
   Loses,                 \* whether a replica may take over without the last writes
   Renews, Writes,        \* whether holders renew; whether they write to a resource
   Faults, Times,         \* which faults may strike, and how often each
@@ -25,7 +28,7 @@ CONSTANTS
 
 VARIABLES
   now, lag,              \* the server's clock; how far each process's clock is behind it
-  server, replica,       \* what they keep: held (K), queue (with waiters), clock
+  server, replica,       \* what they keep: held (K), queue (with waiters), clock, until when K is left free
   history,               \* which master it is, as `master_replid` tells
   wire, back, stray,     \* requests and answers of each connection; what broken ones carried
   inbox,                 \* messages on their way to processes
@@ -55,7 +58,9 @@ Clock(p) == now - lag[p]
 
 Strikes(fault) == faults[fault] > 0 /\ ~calm /\ faults' = [faults EXCEPT ![fault] = @ - 1]
 
-Nobody == [held |-> {}, queue |-> <<>>, clock |-> 0]
+Nobody == [held |-> {}, queue |-> <<>>, clock |-> 0, left |-> 0]
+\* What is so of it at a later time: leases have ended.
+At(s, t) == [s EXCEPT !.held = {l \in @ : l.ends > t}, !.left = IF @ > t THEN @ ELSE 0]
 Idle(n) == [state |-> "idle", n |-> n, stamp |-> 0, asks |-> FALSE, open |-> FALSE, torn |-> FALSE, until |-> 0,
             confirmed |-> 0, deadline |-> 0, token |-> 0, turn |-> 0, number |-> 0]
 
@@ -93,23 +98,33 @@ Give(s, c, ttl) ==
       ends   == IF before = {} THEN now + ttl
                 ELSE LET old == CHOOSE e \in before : TRUE IN IF Keeps("RepeatRaises") THEN Max(old, now + ttl) ELSE old
       mine   == [claim |-> c, ends |-> ends, token |-> token, turn |-> turn, history |-> history]
-  IN [s EXCEPT !.held = others \cup {mine}, !.clock = IF joins THEN @ ELSE token, !.turn = Max(@, turn)]
+  IN [s EXCEPT !.held = others \cup {mine}, !.clock = IF joins THEN @ ELSE token, !.turn = Max(@, turn), !.left = 0]
 
 Lease(s, c) == CHOOSE l \in s.held : l.claim = c
 
+\* It has not confirmed its place for a whole grant.
+Gone(e) == now - e.confirmed > GrantTtl
+
 \* Grants in order as long as the next one fits, to the caller in its answer, to the others by a message.
-RECURSIVE Walk(_, _)
-Walk(s, caller) ==
+\* Whoever is not reached keeps its place, and the next one is tried.
+RECURSIVE Walk(_, _, _)
+Walk(s, caller, deaf) ==
   IF s.queue = <<>> THEN s
   ELSE LET e == Head(s.queue)
            t == [s EXCEPT !.queue = Tail(@)]
            g == Give(t, e.claim, IF e.claim = caller THEN Ttl ELSE GrantTtl)
-       IN IF e.claim # caller /\ now - e.confirmed > GrantTtl THEN Walk(t, caller)   \* gone
+           past == Walk([t EXCEPT !.over = @ \cup {e.claim}], caller, deaf)
+       IN IF e.claim # caller /\ Gone(e) THEN Walk(t, caller, deaf)
           ELSE IF ~Fits(s, e.claim) THEN s                                            \* it blocks
+          ELSE IF e.claim # caller /\ e.claim[1] \in deaf THEN [past EXCEPT !.queue = <<e>> \o @]
           ELSE Walk(IF e.claim = caller THEN g
                     ELSE [g EXCEPT !.told = @ \cup {[kind |-> "granted", claim |-> e.claim, stamp |-> e.stamp,
                                                      token |-> Lease(g, e.claim).token, turn |-> Lease(g, e.claim).turn]}],
-                    caller)
+                    caller, deaf)
+
+\* While somebody has K alone nobody is looked for, and while it is left free nobody of ours takes it.
+LeftFree(s) == s.held = {} /\ now < s.left
+MoveOn(s, caller, deaf) == IF LeftFree(s) \/ \E l \in s.held : ~Shares(l.claim) THEN s ELSE Walk(s, caller, deaf)
 
 Enter(s, m) ==
   LET entry == [claim |-> m.claim, stamp |-> m.stamp, confirmed |-> now]
@@ -119,16 +134,24 @@ Enter(s, m) ==
 
 Done(s, did, answer) == [server |-> s, did |-> did, answer |-> answer]
 
-AcquireStep(s, m) ==
+AcquireStep(s, m, deaf) ==
   LET granted(t) == [kind |-> "granted", claim |-> m.claim, stamp |-> m.stamp,
                      token |-> Lease(t, m.claim).token, turn |-> Lease(t, m.claim).turn]
-      moved == Walk(Enter(s, m), m.claim)
+      moved == MoveOn(Enter(s, m), m.claim, deaf)
       again == Give(Leave(s, m.claim), m.claim, Ttl)
   IN IF now > m.until /\ Keeps("SendsHaveDeadlines")
      THEN Done(s, "stale", [kind |-> "stale", claim |-> m.claim, stamp |-> m.stamp])
      ELSE IF Mine(s, m.claim) THEN Done(again, "repeat", granted(again))
      ELSE IF Mine(moved, m.claim) THEN Done(moved, "grant", granted(moved))
-     ELSE Done(moved, "queue", [kind |-> "queued", claim |-> m.claim, stamp |-> m.stamp])
+     ELSE Done(moved, IF LeftFree(s) THEN "meanwhile" ELSE "queue", [kind |-> "queued", claim |-> m.claim, stamp |-> m.stamp])
+
+\* SET NX, which asks for no queue, and has no deadline.
+NativeStep(s, m) ==
+  LET taken == Give(s, m.claim, Ttl)
+  IN IF s.held = {}
+     THEN Done(taken, "native", [kind |-> "granted", claim |-> m.claim, stamp |-> m.stamp,
+                                 token |-> Lease(taken, m.claim).token, turn |-> Lease(taken, m.claim).turn])
+     ELSE Done(s, "busy", [kind |-> "busy", claim |-> m.claim, stamp |-> m.stamp])
 
 RenewStep(s, m) ==
   IF Mine(s, m.claim)
@@ -138,26 +161,28 @@ RenewStep(s, m) ==
   ELSE Done(s, "lost", [kind |-> "lost", claim |-> m.claim, stamp |-> m.stamp])
 
 \* Release and withdraw are one call.  It moves the queue on also if K was not its own.
-ReleaseStep(s, m) ==
-  LET freed == [Leave(s, m.claim) EXCEPT !.held = {l \in @ : l.claim # m.claim}]
-      moved == Walk(freed, None)
-  IN Done(moved, IF moved.told = {} THEN "release" ELSE "hand-off",
-          [kind |-> "released", claim |-> m.claim, stamp |-> 0])
+Freed(s, m) == [Leave(s, m.claim) EXCEPT !.held = {l \in @ : l.claim # m.claim}, !.left = IF Mine(s, m.claim) THEN 0 ELSE @]
+Released(m) == [kind |-> "released", claim |-> m.claim, stamp |-> 0]
+ReleaseStep(s, m, deaf) ==
+  LET moved == MoveOn(Freed(s, m), None, deaf)
+  IN Done(moved, IF moved.told = {} THEN "release" ELSE "hand-off", Released(m))
 
 \* Kills the connections that were given up: what they carried is executed no more.
 KillStep(s, m) == Done(s, "kill", None)
 
-Now == [held |-> server.held, queue |-> server.queue, clock |-> server.clock, turn |-> seen.turn, told |-> {}]
+Now == [held |-> server.held, queue |-> server.queue, clock |-> server.clock, left |-> server.left, turn |-> seen.turn, told |-> {}, over |-> {}]
 
-Step(m) ==
+StepPast(m, deaf) ==
   LET s == Now
-  IN CASE m.kind = "acquire" -> AcquireStep(s, m)
+  IN CASE m.kind = "acquire" -> AcquireStep(s, m, deaf)
+       [] m.kind = "native"  -> NativeStep(s, m)
        [] m.kind = "renew"   -> RenewStep(s, m)
-       [] m.kind = "release" -> ReleaseStep(s, m)
+       [] m.kind = "release" -> ReleaseStep(s, m, deaf)
        [] m.kind = "kill"    -> KillStep(s, m)
+Step(m) == StepPast(m, {})
 
 Keep(r) ==
-  /\ server' = [held |-> r.server.held, queue |-> r.server.queue, clock |-> r.server.clock]
+  /\ server' = [held |-> r.server.held, queue |-> r.server.queue, clock |-> r.server.clock, left |-> r.server.left]
   /\ inbox' = inbox \cup r.server.told
   /\ seen' = [seen EXCEPT !.turn = r.server.turn]
 
@@ -176,12 +201,27 @@ NextOf(p) == IF wire[p] = <<>> THEN None ELSE Head(wire[p])
 Grant(p)   == NextOf(p).kind = "acquire" /\ Execute(p, NextOf(p), "grant")     \* K was free, or has room, and nobody in front
 Repeat(p)  == NextOf(p).kind = "acquire" /\ Execute(p, NextOf(p), "repeat")    \* K was its own already
 Queue(p)   == NextOf(p).kind = "acquire" /\ Execute(p, NextOf(p), "queue")     \* it enters the queue, or confirms its place
+QueueMeanwhile(p) == NextOf(p).kind = "acquire" /\ Execute(p, NextOf(p), "meanwhile")  \* the same, while K is left free
 Stale(p)   == NextOf(p).kind = "acquire" /\ Execute(p, NextOf(p), "stale")     \* its deadline has passed
+Native(p)  == NextOf(p).kind = "native"  /\ Execute(p, NextOf(p), "native")    \* K was free, whoever waits for it
+Busy(p)    == NextOf(p).kind = "native"  /\ Execute(p, NextOf(p), "busy")      \* K is taken: the script is next
 Renew(p)   == NextOf(p).kind = "renew"   /\ Execute(p, NextOf(p), "renew")
 Lost(p)    == NextOf(p).kind = "renew"   /\ Execute(p, NextOf(p), "lost")      \* K is gone, or somebody else's
 Free(p)    == NextOf(p).kind = "release" /\ Execute(p, NextOf(p), "release")
 HandOff(p) == NextOf(p).kind = "release" /\ Execute(p, NextOf(p), "hand-off")  \* released and granted to who waits, in one step
 Kill(p)    == NextOf(p).kind = "kill"    /\ Execute(p, NextOf(p), "kill")
+
+\* Released, and left free for a moment although somebody waits.
+LeaveFree(p) ==
+  LET m == NextOf(p)
+  IN /\ m.kind = "release" /\ Mine(server, m.claim) /\ ~Shares(m.claim) /\ Freed(Now, m).queue # <<>>
+     /\ \E w \in 1..Window : Perform(p, m, Done([Freed(Now, m) EXCEPT !.left = now + w], "leave", Released(m)))
+
+\* The queue moves on past some who are not reached.
+PassOver(p) ==
+  /\ NextOf(p).kind \in {"acquire", "release"}
+  /\ \E deaf \in SUBSET Deaf :
+       LET r == StepPast(NextOf(p), deaf) IN {c[1] : c \in r.server.over} = deaf /\ deaf # {} /\ Perform(p, NextOf(p), r)
 
 \* What a broken connection carried is executed late, and nobody hears the answer.
 Late(p) ==
@@ -204,7 +244,10 @@ Acquire(p) ==
   LET q == [Idle(proc[p].n + 1) EXCEPT !.state = "waiting", !.stamp = Clock(p), !.asks = TRUE, !.open = TRUE,
                                        !.until = Clock(p) + Budget]
   IN /\ proc[p].state = "idle" /\ proc[p].n < Claims
-     /\ Becomes(p, q) /\ Sends(p, <<AcquireRequest(p, q)>>)
+     /\ Becomes(p, q)
+     /\ \/ Sends(p, <<AcquireRequest(p, q)>>)
+        \* Nothing but the end of its connection keeps it from being executed late.
+        \/ Natives /\ Kills /\ p \notin Sharers /\ Sends(p, <<[kind |-> "native", claim |-> <<p, q.n>>, stamp |-> q.stamp]>>)
      /\ UNCHANGED <<time, data, rest, seen>>
 
 \* Whoever waits asks again now and then.
@@ -291,6 +334,8 @@ Receive(p) ==
         ELSE CASE m.kind = "granted" /\ Waits(p) -> hears /\ Believes(p, m, Ttl, FALSE)
                [] m.kind = "queued" /\ Waits(p) ->
                     hears /\ Becomes(p, [known EXCEPT !.confirmed = m.stamp]) /\ UNCHANGED seen
+               \* It asks by script at once.
+               [] m.kind = "busy" /\ Waits(p) -> hears /\ Becomes(p, [known EXCEPT !.stamp = 0 - 1]) /\ UNCHANGED seen
                [] m.kind = "renewed" /\ Holds(p) ->
                     /\ hears /\ UNCHANGED seen
                     \* A deadline only rises, and nothing revives a lease after it.
@@ -350,12 +395,12 @@ Due(p) ==
      \/ Holds(p)
      \/ proc[p].state = "ending" /\ ~proc[p].asks /\ MayEnd(p)
 
-Running == {l \in server.held : l.ends > now + 1}
+Running == At(server, now + 1).held
 
 Pass ==
   /\ now' = now + 1
   /\ lag' \in {f \in [Processes -> 0..Drift] : \A p \in Processes : f[p] \in {lag[p], lag[p] + 1}}
-  /\ server' = [server EXCEPT !.held = Running]
+  /\ server' = At(server, now + 1)
   /\ UNCHANGED <<replica, history, net, proc, rest, seen>>
 
 \* Where faults end, they do so before a grant through the queue would: what is later is the same again.
@@ -397,14 +442,14 @@ Ended(kept) ==
   /\ now' = now + 1 /\ now < Horizon
   /\ UNCHANGED <<lag, writes, resource, calm, seen>>
 
-Restart == Strikes("restart") /\ Ended([server EXCEPT !.held = Running]) /\ UNCHANGED <<replica, history>>
+Restart == Strikes("restart") /\ Ended(At(server, now + 1)) /\ UNCHANGED <<replica, history>>
 Flush   == Strikes("flush") /\ Ended(Nobody) /\ UNCHANGED <<replica, history>>
 
 Replicate == /\ faults.promote > 0 /\ replica # server /\ replica' = server
              /\ UNCHANGED <<time, server, history, net, proc, rest, seen>>
 Promote ==
   /\ Strikes("promote") /\ (Loses \/ replica = server)
-  /\ Ended([replica EXCEPT !.held = {l \in @ : l.ends > now + 1}])
+  /\ Ended(At(replica, now + 1))
   /\ history' = history + 1 /\ UNCHANGED replica
 
 \* An operator takes the lock away: tells the holder, and releases with its name.
@@ -412,7 +457,7 @@ Revoke ==
   \E l \in server.held :
     LET r == Step([kind |-> "release", claim |-> l.claim])
     IN /\ Strikes("revoke")
-       /\ server' = [held |-> r.server.held, queue |-> r.server.queue, clock |-> r.server.clock]
+       /\ server' = [held |-> r.server.held, queue |-> r.server.queue, clock |-> r.server.clock, left |-> r.server.left]
        /\ seen' = [seen EXCEPT !.turn = r.server.turn]
        /\ inbox' = inbox \cup r.server.told \cup {[kind |-> "revoked", claim |-> l.claim]}
        /\ UNCHANGED <<time, replica, history, wire, back, stray, proc, writes, resource, calm>>
@@ -437,6 +482,7 @@ Next ==
        \/ Acquire(p) \/ Ask(p) \/ Withdraw(p) \/ Release(p) \/ Lose(p) \/ EndAgain(p) \/ AskRenewal(p)
        \/ LocalHandOff(p) \/ Write(p) \/ Receive(p) \/ Hear(p)
        \/ Grant(p) \/ Repeat(p) \/ Queue(p) \/ Stale(p) \/ Renew(p) \/ Lost(p) \/ Free(p) \/ HandOff(p) \/ Kill(p) \/ Late(p)
+       \/ Native(p) \/ Busy(p) \/ LeaveFree(p) \/ QueueMeanwhile(p) \/ PassOver(p)
        \/ Break(p) \/ LoseStray(p) \/ Crash(p)
   \/ Arrive \/ Tick \/ Expire
   \/ Miss \/ Restart \/ Flush \/ Replicate \/ Promote \/ Revoke \/ FaultsEnd

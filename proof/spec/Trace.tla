@@ -9,6 +9,7 @@
 EXTENDS Lock, Steps
 
 CONSTANTS
+  Longest,               \* how long a step of a server may take on a busy machine
   Slack,                 \* by how much times may differ that one step reads, or that are told to a tick
   Number                 \* the step that must not be reached, where a log is to be told
 
@@ -23,13 +24,19 @@ all == <<vars, log, did>>
 More == at <= Len(Logs[key])
 E == Logs[key][at]
 
-\* The clock goes on to the next step: as many ticks as that is.
+\* The clock goes on to the next step: as many ticks as that is.  When a lease ended the log says, before the step that noticed: the
+\* store decides that by the time at which a step began, and a step that waits may read a later one.
+LateLease == E.kind = "store" /\ \E l \in server.held : E.now > l.ends + IF "Queue" \in E.acts THEN Longest ELSE Slack
 Advance ==
-  /\ More /\ now < E.now
-  /\ now' = E.now
-  /\ server' = [server EXCEPT !.held = {l \in @ : l.ends > E.now}]
-  /\ did' = IF server'.held = server.held THEN "Tick" ELSE "Expire"
-  /\ UNCHANGED <<lag, replica, history, net, proc, rest, seen, log>>
+  /\ More /\ now < E.now /\ ~LateLease
+  /\ now' = E.now /\ did' = "Tick"
+  /\ UNCHANGED <<lag, server, replica, history, net, proc, rest, seen, log>>
+
+\* Whether a waiter was gone, where clocks leave it open: who was neither granted nor kept.
+GoneAsLogged(e) ==
+  LET silent == now - e.confirmed
+  IN \/ silent > GrantTtl + Slack
+     \/ silent >= GrantTtl - Slack /\ e.claim \notin E.held /\ \A i \in DOMAIN E.queue : E.queue[i] # e.claim
 
 Timely == More /\ now >= E.now
 
@@ -41,41 +48,19 @@ Elsewhere ==
   /\ UNCHANGED <<time, replica, history, net, proc, rest, seen, log>>
 
 (***************************************************************************)
-(* What the store may do that Lock.tla has not (see TRACE.md).             *)
-(***************************************************************************)
-\* The native attempt: SET NX, which asks for no queue.
-Native(p) ==
-  LET m == NextOf(p)
-      s == Give(Now, m.claim, Ttl)
-  IN /\ m.kind = "acquire" /\ server.held = {}
-     /\ Perform(p, m, Done(s, "grant", [kind |-> "granted", claim |-> m.claim, stamp |-> m.stamp,
-                                        token |-> Lease(s, m.claim).token, turn |-> Lease(s, m.claim).turn]))
-
-\* K is left free for a moment, for clients of other libraries.
-LeaveFree(p) ==
-  LET m == NextOf(p)
-  IN /\ m.kind = "release" /\ Mine(server, m.claim)
-     /\ Perform(p, m, Done([Leave(Now, m.claim) EXCEPT !.held = {}], "release", [kind |-> "released", claim |-> m.claim, stamp |-> 0]))
-
-\* Whoever asks then takes a place.  While K is held, who is gone stays in the queue too: Lock.tla takes it out at once.
-QueueMeanwhile(p) ==
-  LET m == NextOf(p)
-  IN /\ m.kind = "acquire"
-     /\ Perform(p, m, Done(Enter(Now, m), "queue", [kind |-> "queued", claim |-> m.claim, stamp |-> m.stamp]))
-
-(***************************************************************************)
 (* What is logged.                                                         *)
 (***************************************************************************)
 Named(name, p) ==
   CASE name = "Grant" -> Grant(p)
     [] name = "Repeat" -> Repeat(p)
-    [] name = "Queue" -> Queue(p) \/ (server.held # {} /\ QueueMeanwhile(p))
+    [] name = "Queue" -> Queue(p)
     [] name = "Renew" -> Renew(p)
     [] name = "Free" -> Free(p)
     [] name = "HandOff" -> HandOff(p)
     [] name = "Native" -> Native(p)
+    [] name = "PassOver" -> PassOver(p)
     [] name = "LeaveFree" -> LeaveFree(p)
-    [] name = "QueueMeanwhile" -> server.held = {} /\ QueueMeanwhile(p)
+    [] name = "QueueMeanwhile" -> QueueMeanwhile(p)
 
 Near(a, b) == a - b <= Slack /\ b - a <= Slack
 
@@ -130,7 +115,7 @@ MayGo(p) == \/ E.kind = "store" /\ E.acts \cap {"Free", "HandOff", "LeaveFree"} 
 \* A request that changes nothing leaves no trace in the store.
 Silent(p) ==
   /\ wire[p] # <<>>
-  /\ \E name \in {"repeat", "queue", "stale", "renew", "lost", "release", "kill"} : Execute(p, NextOf(p), name)
+  /\ \E name \in {"repeat", "queue", "meanwhile", "stale", "busy", "renew", "lost", "release", "kill"} : Execute(p, NextOf(p), name)
   /\ server' = server /\ inbox' = inbox
 
 \* An answer that nobody waited for any more.
@@ -139,6 +124,7 @@ Missed(p) == "Repeat" \in E.acts /\ Claim(p) \in E.claims /\ Waits(p) /\ Break(p
 \* Requests are executed and answers are read before a process does anything else: it sends only what the next step needs.
 ActsAlone(p) ==
   \/ did' = "Acquire" /\ MayAsk /\ <<p, proc[p].n + 1>> \in E.claims /\ Acquire(p)
+     /\ ("Native" \in E.acts \/ Head(wire'[p]).kind = "acquire")
   \/ did' = "Ask" /\ MayAsk /\ Claim(p) \in E.claims /\ Ask(p)
   \/ did' = "AskRenewal" /\ E.kind = "store" /\ "Renew" \in E.acts /\ Claim(p) \in E.claims /\ AskRenewal(p)
   \/ did' = "Release" /\ MayGo(p) /\ Claim(p) \notin inside /\ Release(p)

@@ -1,5 +1,6 @@
 //! Has TLC look at the specification: each claim, each claim without each of its rules, each broken assumption.
 
+mod back;
 mod config;
 mod exchange;
 mod story;
@@ -22,6 +23,9 @@ pub(crate) fn run(names: &[String], longer: bool) -> Result<bool, String> {
     }
     if let Some((_, rules)) = names.split_first().filter(|(name, _)| *name == "exchange") {
         return exchange::run(rules);
+    }
+    if let Some((_, rules)) = names.split_first().filter(|(name, _)| *name == "back") {
+        return back::run(rules);
     }
     let (spec, target) = places();
     let configs = named(config::read_all(&spec)?, names)?;

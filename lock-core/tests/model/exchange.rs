@@ -41,7 +41,7 @@ fn cases() -> Vec<(Rule, Scenario, Wrong)> {
 }
 
 /// The actions of the specification that a step may be, one line for each that must happen. `None` if it has no such step.
-fn lines(before: &State, after: &State, step: Step) -> Option<Vec<String>> {
+pub(crate) fn lines(before: &State, after: &State, step: Step) -> Option<Vec<String>> {
     let acts = |names: &str, process: usize| format!("{names} p{process}");
     let begins = |at: At| {
         let gates = [before, after].map(|state| state.processes[at.process].gates[at.key].claims);
@@ -92,7 +92,7 @@ fn lines(before: &State, after: &State, step: Step) -> Option<Vec<String>> {
 }
 
 /// Who holds, and who waits.
-fn stored(state: &State) -> String {
+pub(crate) fn stored(state: &State) -> String {
     let name = |claim: &Claim| format!("p{}.{}", claim.at.process, claim.number);
     let lock = &state.store.locks[0];
     let held: Vec<Claim> = match lock.owner.filter(|_| !state.is_free(0)) {
@@ -143,7 +143,7 @@ fn told(rule: Rule, scenario: &Scenario, wrong: Wrong) -> Result<String, String>
     Ok(text)
 }
 
-fn folder() -> PathBuf {
+pub(crate) fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../proof/spec/exchange")
 }
 

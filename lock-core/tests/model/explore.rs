@@ -62,7 +62,7 @@ fn found(scenario: &Scenario, wrong: Option<Wrong>, ways: &[(usize, usize)], mut
     Found { wrong, states: ways.len(), trace, way }
 }
 
-fn digest(state: &State) -> u64 {
+pub(crate) fn digest(state: &State) -> u64 {
     let mut hasher = DefaultHasher::new();
     state.hash(&mut hasher);
     hasher.finish()

@@ -28,12 +28,15 @@ impl Caller {
             self.rest(90).await;
             let asked = now();
             let Ok(guard) = self.locks.lock(&self.key).acquire().await else { continue };
-            let (process, at, key) = (std::process::id(), now(), self.key.clone());
+            let (process, key) = (std::process::id(), self.key.clone());
             if guard.ensure_held().is_err() {
                 continue;
             }
             hold += 1;
-            let deadline = Some(at + u64::try_from(guard.remaining().as_nanos()).unwrap());
+            // It enters after it has read its deadline: whatever renewal that counts was answered before.
+            let read = now();
+            let deadline = Some(read + u64::try_from(guard.remaining().as_nanos()).unwrap());
+            let at = now();
             let (token, site) = (Some(guard.token().get()), format!("{}:{}", file!(), line!()));
             let numbered = Self::number(&key, hold);
             let grant = Grant {

@@ -1,3 +1,5 @@
+//! Counter-examples that the model and the specification give each other.
+//!
 //! Checks that each counter-example of `lock-core/tests/model` in `proof/spec/exchange` is one of the specification.
 
 use std::fs;
@@ -10,18 +12,10 @@ use crate::spec::tlc::{self, Outcome, Tlc, places};
 pub(super) fn run(rules: &[String]) -> Result<bool, String> {
     let (spec, target) = places();
     let folder = spec.join("exchange");
-    let files = fs::read_dir(&folder).map_err(|error| format!("cannot read {}: {error}", folder.display()))?;
-    let mut known: Vec<String> = files
-        .filter_map(|file| Some(file.ok()?.path().file_stem()?.to_str()?.to_owned()))
-        .filter(|rule| !rule.starts_with('.'))
-        .collect();
-    known.sort();
-    if let Some(rule) = rules.iter().find(|rule| !known.contains(rule)) {
-        return Err(format!("the model gave no counter-example without `{rule}`; it gave {}", known.join(", ")));
-    }
+    let known = known(&folder)?;
     let tlc = tlc::find(false)?;
     let (mut right, mut of) = (0, 0);
-    for rule in known.iter().filter(|rule| rules.is_empty() || rules.contains(rule)) {
+    for rule in named(&known, rules)? {
         let told = read(&folder.join(format!("{rule}.txt")))?;
         let verdict = check(&tlc, &spec, &target.join("exchange").join(rule), rule, &told)?;
         of += 1;
@@ -30,6 +24,28 @@ pub(super) fn run(rules: &[String]) -> Result<bool, String> {
     }
     println!("figure: counter-examples of the model that are the specification's too: {right} of {of}");
     Ok(right == of)
+}
+
+/// The rules of which a folder has a counter-example.
+pub(super) fn known(folder: &Path) -> Result<Vec<String>, String> {
+    let failed = |error: std::io::Error| format!("cannot read {}: {error}", folder.display());
+    let mut known = Vec::new();
+    for file in fs::read_dir(folder).map_err(failed)? {
+        let path = file.map_err(failed)?.path();
+        if path.extension().is_some_and(|ending| ending == "txt") {
+            known.extend(path.file_stem().and_then(|rule| Some(rule.to_str()?.to_owned())));
+        }
+    }
+    known.sort();
+    Ok(known)
+}
+
+/// Those that are asked for, or all.
+pub(super) fn named<'a>(known: &'a [String], rules: &[String]) -> Result<Vec<&'a String>, String> {
+    if let Some(rule) = rules.iter().find(|rule| !known.contains(rule)) {
+        return Err(format!("there is no counter-example without `{rule}`; there are those of {}", known.join(", ")));
+    }
+    Ok(known.iter().filter(|rule| rules.is_empty() || rules.contains(rule)).collect())
 }
 
 /// Returns what TLC says of one: that it is one without the rule, and none with it; or at which step it is not.
@@ -65,7 +81,7 @@ fn look(
     let constants: Vec<&str> = told.lines().filter(|line| line.contains(" = ")).collect();
     let config = format!(
         "SPECIFICATION ExchangeSpec\nINVARIANTS {claim}\nCHECK_DEADLOCK FALSE\nCONSTANTS\n{}\n\
-         Limit = 9\nMargin = 0\nDrift = 0\nDraws = 64\nLoses = TRUE\nRenews = TRUE\nWrites = FALSE\n\
+         Limit = 9\nNatives = FALSE\nWindow = 0\nDeaf = {{}}\nMargin = 0\nDrift = 0\nDraws = 64\nLoses = TRUE\nRenews = TRUE\nWrites = FALSE\n\
          Faults = {{\"break\", \"crash\", \"flush\", \"promote\", \"withdraw\"}}\nTimes = 9\nEnds = FALSE\nOff = {{{off}}}\n",
         constants.join("\n")
     );

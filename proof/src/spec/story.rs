@@ -11,6 +11,22 @@ pub(super) struct Moment {
     values: BTreeMap<String, String>,
 }
 
+impl Moment {
+    /// What is so then.
+    pub(super) fn value(&self, name: &str) -> Option<&str> {
+        self.values.get(name).map(String::as_str)
+    }
+
+    /// The names of what is not as it was before.
+    pub(super) fn changed(&self, before: &Self) -> Vec<&String> {
+        self.values
+            .iter()
+            .filter(|(name, value)| before.values.get(*name) != Some(*value))
+            .map(|(name, _)| name)
+            .collect()
+    }
+}
+
 /// What a story leaves out, because only the checker needs it.
 const UNTOLD: [&str; 15] = [
     "after",

@@ -63,7 +63,8 @@ pub(super) fn run(words: &[String]) -> Result<bool, String> {
 
 /// Plants steps that are not allowed. Returns how many were not found by their numbers.
 fn plants(check: &Check<'_>, logs: &[&[Step]]) -> Result<usize, String> {
-    let planted: Vec<_> = plant::all(logs)?;
+    let (planted, missing) = plant::all(logs);
+    missing.iter().for_each(|what| println!("not planted, because no log has a place for it: {what}"));
     let altered: Vec<&[Step]> = planted.iter().map(|plant| plant.steps.as_slice()).collect();
     let reached = check.all("planted", &altered)?;
     let mut missed = 0;
@@ -143,7 +144,7 @@ impl Check<'_> {
         fs::write(folder.join("Steps.tla"), tla::module(logs)).map_err(failed)?;
         let told = number != usize::MAX;
         let number = if told { number } else { 0 };
-        let config = tla::config(logs, self.ttl, SLACK, self.margin, if told { "NotReached" } else { "" });
+        let config = tla::config(logs, self.ttl, SLACK, LONGEST, self.margin, if told { "NotReached" } else { "" });
         self.tlc.run(&folder, "Trace.tla", &format!("{config}  Number = {number}\n"), &format!("trace {name}"), false)
     }
 }

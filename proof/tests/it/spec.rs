@@ -8,13 +8,13 @@ use lock_core::testing::limit;
 
 use crate::{complained, crate_file, proof, said};
 
-fn read(name: &str) -> String {
+pub(crate) fn read(name: &str) -> String {
     let path = crate_file("..").join(name);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 /// The rows of the first table behind a heading, by cells.
-fn table(page: &str, heading: &str) -> Vec<Vec<String>> {
+pub(crate) fn table(page: &str, heading: &str) -> Vec<Vec<String>> {
     let lines = page.lines().skip_while(|line| *line != heading).skip_while(|line| !line.starts_with('|')).skip(2);
     let cells = |line: &str| line.trim_matches('|').split(" | ").map(|cell| cell.trim().to_owned()).collect();
     lines.take_while(|line| line.starts_with('|')).map(cells).collect()
@@ -25,7 +25,7 @@ fn words(cell: &str) -> impl Iterator<Item = String> {
 }
 
 /// The names of the actions in `Next`.
-fn actions(module: &str) -> BTreeSet<String> {
+pub(crate) fn actions(module: &str) -> BTreeSet<String> {
     let lines = module.lines().skip_while(|line| !line.starts_with("Next ==")).skip(1);
     let next = lines.take_while(|line| line.starts_with(' ')).collect::<Vec<_>>().join(" ");
     let names = next.split(['/', ':']).filter_map(|part| part.trim().split(['(', ' ']).next().map(str::to_owned));

@@ -386,7 +386,7 @@ pub(super) const TABLES: &[Layers] = &[
     Layers {
         source: PROOF,
         within: "spec",
-        modules: &[&["value"], &["story"], &["config"], &["tlc"], &["exchange", "trace"]],
+        modules: &[&["value"], &["story"], &["config"], &["tlc"], &["exchange", "trace"], &["back"]],
     },
     Layers {
         source: PROOF,

@@ -24,18 +24,22 @@ const PLANTS: [(&str, bool, Planting); 6] = [
     ("a caller enters with a token that is not its own", true, token_of_another),
 ];
 
-/// Plants each once, in the first log where there is a place for it, not at its beginning.
-pub(super) fn all(logs: &[&[Step]]) -> Result<Vec<Plant>, String> {
-    let plant = |(what, replaces, planting): (&'static str, bool, Planting)| {
+/// Plants each once, in the first log where there is a place for it, not at its beginning. Returns also for which there is none: a
+/// machine that stood still leaves few steps.
+pub(super) fn all(logs: &[&[Step]]) -> (Vec<Plant>, Vec<&'static str>) {
+    let plant = |&(what, replaces, planting): &(&'static str, bool, Planting)| {
         let places = logs.iter().flat_map(|log| (10..log.len()).map(move |number| (log, number)));
-        let planted = places.filter_map(|(log, number)| Some((log, number, planting(log, number)?))).next();
-        let Some((log, number, step)) = planted else { return Err(format!("no log has a place where {what}")) };
+        let mut planted = places.filter_map(|(log, number)| Some((log, number, planting(log, number)?)));
+        let (log, number, step) = planted.next()?;
         let mut steps = log[..number].to_vec();
         steps.push(step);
         steps.extend(log[number + usize::from(replaces)..].iter().take(3).cloned());
-        Ok(Plant { what, number, steps })
+        Some(Plant { what, number, steps })
     };
-    PLANTS.into_iter().map(plant).collect()
+    let planted: Vec<Plant> = PLANTS.iter().filter_map(plant).collect();
+    let is_planted = |what: &str| planted.iter().any(|plant| plant.what == what);
+    let missing = PLANTS.iter().map(|(what, ..)| *what).filter(|what| !is_planted(what)).collect();
+    (planted, missing)
 }
 
 /// What lies in the store before a step.

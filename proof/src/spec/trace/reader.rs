@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::spec::trace::log::Group;
-use crate::spec::trace::steps::{DRAWS, Effect, Key, Kind, Times, owner_of};
+use crate::spec::trace::steps::{DRAWS, Effect, Key, Kind, LONGEST_WINDOW, Times, WINDOW, owner_of};
 
 /// All keys of a run.
 pub(super) struct Reader {
@@ -56,16 +56,19 @@ impl Reader {
                 }
                 ("PEXPIREAT", queue) => on(&mut effects, &key_of(queue)).kept = number(2),
                 ("HSET", waiters) if words[2] == "others" => {
-                    on(&mut effects, &key_of(waiters)).window = !words[3].starts_with("0|");
+                    on(&mut effects, &key_of(waiters)).window = window_of(words)?;
                 }
                 ("HSET", waiters) => {
                     let fields: Vec<&str> = words[3].split('|').collect();
                     let read = |place: usize| fields.get(place).and_then(|field| field.parse::<i64>().ok());
                     let (confirmed, process) = (read(2), read(8));
                     let (Some(confirmed), Some(process)) = (confirmed, process) else { return Err(unread(words)) };
+                    let effect = on(&mut effects, &key_of(waiters));
                     // Who was passed over did nothing.
-                    if fields[3] != "1" {
-                        on(&mut effects, &key_of(waiters)).entered = Some((words[2].clone(), confirmed, process));
+                    if fields[3] == "1" {
+                        effect.passed_over = true;
+                    } else {
+                        effect.entered = Some((words[2].clone(), confirmed, process));
                     }
                 }
                 ("ZREM", queue) => on(&mut effects, &key_of(queue)).left.extend(words[2..].iter().cloned()),
@@ -155,6 +158,16 @@ fn on<'a>(effects: &'a mut Vec<(String, Effect)>, key: &str) -> &'a mut Effect {
 fn draw_of(words: &[String]) -> Option<i64> {
     let (ms, seq) = words.iter().rev().nth(2)?.split_once('-')?;
     Some(ms.parse::<i64>().ok()? * DRAWS + seq.parse::<i64>().ok()?)
+}
+
+/// When a window began, ms: the text says when it is over, which is later where a client of another library is expected.
+fn window_of(words: &[String]) -> Result<Option<i64>, String> {
+    let fields = words[3].split_once('|');
+    let number = |text: &str| text.parse::<i64>().ok();
+    let read = fields.and_then(|(window, foreign)| Some((number(window)?, number(foreign)?)));
+    let (window, foreign) = read.ok_or_else(|| unread(words))?;
+    let lasts = if foreign == 0 { WINDOW } else { LONGEST_WINDOW };
+    Ok((window != 0).then_some(window / 1000 - lasts))
 }
 
 /// The key of `{K}@queue` and `{K}@waiters`.

@@ -73,12 +73,19 @@ pub(super) struct Effect {
     pub(super) kept: Option<i64>,
     pub(super) entered: Option<(String, i64, i64)>,
     pub(super) left: Vec<String>,
-    pub(super) window: bool,
+    /// Whether somebody was not reached by the message of a grant, and keeps its place.
+    pub(super) passed_over: bool,
+    /// When K was left free.
+    pub(super) window: Option<i64>,
 }
 
 /// Tokens of one millisecond, as in docs/protocol.md.
 pub(super) const DRAWS: i64 = 8192;
 pub(super) const NUMBERS: u64 = 128;
+/// For how long K is left free, and at most, where a client of another library is expected, ms.
+pub(super) const WINDOW: i64 = 10;
+pub(super) const LONGEST_WINDOW: i64 = 20;
+
 impl Key {
     /// Whether the store keeps nothing of a claim any more.
     pub(super) fn is_over(&self, owner: &str) -> bool {
@@ -110,6 +117,9 @@ impl Key {
                 Some((_, before)) => again = std::mem::replace(before, confirmed) == confirmed,
                 None => self.queue.push((owner.clone(), confirmed)),
             }
+        }
+        if let Some(began) = effect.window {
+            now = Some(began - base);
         }
         let freed = effect.freed && was.is_some();
         if freed {
@@ -151,13 +161,16 @@ impl Key {
             }
             self.push(Kind::Store, claims, acts);
         } else if freed {
-            let act = if effect.window { "LeaveFree" } else { "Free" };
+            let act = if effect.window.is_some() { "LeaveFree" } else { "Free" };
             self.push(Kind::Store, self.claims(&was), vec![act]);
         } else if waited && !effect.left.is_empty() {
             let claims = self.claims(self.lost.iter().chain(&effect.left));
             self.push(Kind::Store, claims, vec!["Free"]);
         }
-        if effect.window {
+        if let Some(step) = self.steps.last_mut().filter(|step| effect.passed_over && step.line == self.line) {
+            step.acts.push("PassOver");
+        }
+        if effect.window.is_some() {
             self.window = true;
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use crate::spec::trace::steps::{Claim, Kind, Step};
+use crate::spec::trace::steps::{Claim, Kind, LONGEST_WINDOW, Step};
 
 /// The module `Steps`: the logs of all keys.
 pub(super) fn module(logs: &[&[Step]]) -> String {
@@ -43,14 +43,15 @@ fn claim((process, number): &Claim) -> String {
 }
 
 /// The configuration: whose claims these are, and how long leases are.
-pub(super) fn config(logs: &[&[Step]], ttl: i64, slack: i64, margin: i64, more: &str) -> String {
+pub(super) fn config(logs: &[&[Step]], ttl: i64, slack: i64, longest: i64, margin: i64, more: &str) -> String {
+    let window = LONGEST_WINDOW + slack;
     let claims = logs.iter().flat_map(|log| log.iter()).flat_map(|step| &step.claims);
     let processes: BTreeSet<String> = claims.map(|(process, _)| format!("\"p{process}\"")).collect();
     let processes = processes.into_iter().collect::<Vec<_>>().join(", ");
     format!(
         "SPECIFICATION TraceSpec\nINVARIANTS NoTwoHolders TokensGrow {more}\nCHECK_DEADLOCK FALSE\nCONSTANTS\n  Processes = {{{processes}}}\n  \
          Sharers = {{}}\n  Limit = 1\n  Claims = 100000\n  Numbers = 1\n  Ttl = {ttl}\n  GrantTtl = {ttl}\n  Margin = {margin}\n  Drift = 0\n  \
-         Budget = 1000000\n  Draws = 8192\n  Horizon = 1000000\n  Kills = TRUE\n  Loses = FALSE\n  Renews = TRUE\n  Writes = FALSE\n  \
-         Faults = {{\"withdraw\", \"break\"}}\n  Times = 1000000\n  Ends = FALSE\n  Off = {{}}\n  Slack = {slack}\n",
+         Budget = 1000000\n  Draws = 8192\n  Horizon = 1000000\n  Kills = TRUE\n  Natives = TRUE\n  Window = {window}\n  Deaf = {{{processes}}}\n  Loses = FALSE\n  Renews = TRUE\n  Writes = FALSE\n  \
+         Faults = {{\"withdraw\", \"break\"}}\n  Times = 1000000\n  Ends = FALSE\n  Off = {{}}\n  Slack = {slack}\n  Longest = {longest}\n  Gone <- GoneAsLogged\n",
     )
 }
