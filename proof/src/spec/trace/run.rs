@@ -9,6 +9,7 @@ use lock_core::testing::RedisServer;
 use serde::{Deserialize, Serialize};
 
 use crate::harness::Worker;
+use crate::record::Record;
 use crate::record::recorder::now;
 
 /// How long a lease is, and how many keys there are.
@@ -67,9 +68,11 @@ pub(super) fn record(out: &Path) -> Result<PathBuf, String> {
         tokio::time::sleep(STOPPED).await;
         workers[0].resume();
         tokio::time::sleep(AFTER).await;
-        // The history first: what callers were answered, the store has logged before.
-        fs::copy(&whole, &history).map_err(failed)?;
+        // The history first: what callers were answered, the store has logged before. Then of who left: only after that they release.
+        let before = fs::read_to_string(&whole).map_err(failed)?;
         fs::copy(appended(server.directory())?, &log).map_err(failed)?;
+        let after = fs::read_to_string(&whole).map_err(failed)?;
+        fs::write(&history, cut(&before, &after)).map_err(failed)?;
         for worker in &mut workers {
             worker.order("stop").await;
         }
@@ -85,6 +88,14 @@ pub(super) fn record(out: &Path) -> Result<PathBuf, String> {
     let text = serde_json::to_string_pretty(&about).map_err(|error| error.to_string())?;
     fs::write(folder.join("trace.json"), text).map_err(failed)?;
     Ok(folder)
+}
+
+/// What was written down before the log was cut, and since then who left. A line that is not whole is not there.
+fn cut(before: &str, after: &str) -> String {
+    let whole = before.rfind('\n').map_or(0, |end| end + 1);
+    let later = after[whole..].split_inclusive('\n').filter(|line| line.ends_with('\n'));
+    let left = later.filter(|line| matches!(serde_json::from_str(line), Ok(Record::End { .. })));
+    before[..whole].chars().chain(left.flat_map(str::chars)).collect()
 }
 
 /// Where a server appends what it logs: since 7.0 in a folder of parts, of which the first is a snapshot.
