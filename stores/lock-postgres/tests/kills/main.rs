@@ -3,19 +3,24 @@
 //!
 //! And processes that migrate once, killed right before or right after the commit in which work and mark are: it is done exactly once.
 //!
-//! `LOCK_PIN_KILLS=1000 cargo test -p lock-postgres --test kills` goes on for longer.
+//! `LOCK_PIN_MINUTES=30 cargo test -p lock-postgres --test kills` goes on for so long under a pin, and for a tenth of that with each of the others.
 
 mod worker;
 
 use std::env;
+use std::fmt;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lock_core::testing::{PostgresServer, within};
 
 /// How many processes work at a time.
 const WORKERS: usize = 6;
+
+/// How many processes are killed, and how often one is killed right before and right after its commit, where nobody says for how long.
+const KILLS: u64 = 12;
+const ROUNDS: u64 = 3;
 
 /// How many commits there are between two processes that are killed.
 const COMMITS: u64 = 6;
@@ -24,29 +29,33 @@ fn main() {
     if let Ok(role) = env::var("LOCK_PIN_WORKER") {
         return worker::work(&role);
     }
-    let kills = env::var("LOCK_PIN_KILLS").map_or(12, |text| text.parse().expect("LOCK_PIN_KILLS is a number"));
-    let patience = Duration::from_secs(240 + kills * 10);
+    let minutes: Option<u64> =
+        env::var("LOCK_PIN_MINUTES").ok().map(|text| text.parse().expect("LOCK_PIN_MINUTES is a number"));
+    let time = minutes.map(|minutes| Duration::from_secs(minutes * 60));
+    let patience = time.unwrap_or_default() + Duration::from_secs(360);
     within("under_a_pin_the_counter_is_the_number_of_commits", patience, move || {
-        let fleet = Fleet::start("pin");
-        let (counter, commits) = fleet.run(kills, |_, _| false);
-        println!("under a pin: {kills} processes killed, {commits} commits, counter {counter}");
-        assert_eq!(counter, commits, "a write was lost under a pin");
+        let ended = Fleet::start("pin").run(|so_far| time.map_or(so_far.killed >= KILLS, |time| so_far.time >= time));
+        println!("under a pin: {ended}");
+        assert_eq!(ended.counter, ended.commits, "a write was lost under a pin");
     });
+    let tenth = time.map(|time| time / 10);
     within("without_a_pin_writes_are_lost", patience, move || {
-        let fleet = Fleet::start("check");
-        let (counter, commits) = fleet.run(u64::MAX, |counter, commits| counter < commits);
-        println!("with a check before the write instead: {commits} commits, counter {counter}");
+        let ended = Fleet::start("check")
+            .run(|so_far| tenth.map_or(so_far.counter < so_far.commits, |time| so_far.time >= time));
+        println!("with a check before the write instead: {ended}");
+        assert!(ended.counter < ended.commits, "a check loses no write, so this test shows nothing");
     });
     within("work_is_done_once_although_its_process_is_killed_around_the_commit", patience, move || {
-        for round in 0..kills.div_ceil(4) {
+        #[expect(clippy::disallowed_methods, reason = "it kills for so long in real time")]
+        let begun = Instant::now();
+        let mut rounds = 0;
+        while tenth.map_or(rounds < ROUNDS, |time| begun.elapsed() < time) {
             for stops in ["before", "after"] {
-                migrate(stops, round);
+                migrate(stops, rounds);
             }
+            rounds += 1;
         }
-        println!(
-            "{} migrations, each done once, although a process was killed before or after its commit",
-            kills.div_ceil(4) * 2
-        );
+        println!("{} migrations, each done once, although a process was killed before or after its commit", rounds * 2);
     });
 }
 
@@ -80,6 +89,26 @@ fn migrate(stops: &'static str, round: u64) {
     assert_eq!(done(), "1", "exactly once");
 }
 
+/// What came of a fleet, so far.
+struct Ended {
+    killed: u64,
+    counter: u64,
+    commits: u64,
+    time: Duration,
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { killed, counter, commits, time } = self;
+        let lost = commits.saturating_sub(*counter);
+        write!(
+            f,
+            "{killed} processes killed in {} s, {commits} commits, counter {counter}, {lost} writes lost",
+            time.as_secs()
+        )
+    }
+}
+
 /// The processes, and the server.
 struct Fleet {
     server: PostgresServer,
@@ -110,23 +139,25 @@ impl Fleet {
         (numbers.next().expect("two columns"), numbers.next().expect("two columns"))
     }
 
-    /// Kills a process each time the fleet has got on, and cuts sessions, until so many were killed or it is enough.
-    fn run(mut self, kills: u64, enough: impl Fn(u64, u64) -> bool) -> (u64, u64) {
-        for killed in 0..kills {
-            let (_, before) = self.counted();
-            loop {
-                let (counter, commits) = self.counted();
-                if enough(counter, commits) {
-                    return (counter, commits);
-                }
-                if commits >= before + COMMITS {
-                    break;
-                }
+    /// Kills a process each time the fleet has got on, and cuts a session, until it is enough.
+    fn run(mut self, enough: impl Fn(&Ended) -> bool) -> Ended {
+        #[expect(clippy::disallowed_methods, reason = "it kills for so long in real time")]
+        let begun = Instant::now();
+        let (mut killed, mut before) = (0, 0);
+        loop {
+            let (counter, commits) = self.counted();
+            if enough(&Ended { killed, counter, commits, time: begun.elapsed() }) {
+                break;
             }
+            if commits < before + COMMITS {
+                continue;
+            }
+            before = commits;
             let victim = usize::try_from(killed).unwrap_or(0) % WORKERS;
             self.workers[victim].kill().expect("a process can be killed");
             self.workers[victim].wait().expect("and ends");
             self.workers[victim] = self.worker();
+            killed += 1;
             self.server.run(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'postgres' AND pid <> pg_backend_pid() \
                  ORDER BY random() LIMIT 1",
@@ -136,7 +167,8 @@ impl Fleet {
         self.stop();
         self.server.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'postgres' AND pid <> pg_backend_pid()");
         while self.server.run("SELECT count(*) FROM pg_stat_activity WHERE datname = 'postgres'") != "1" {}
-        self.counted()
+        let (counter, commits) = self.counted();
+        Ended { killed, counter, commits, time: begun.elapsed() }
     }
 
     fn stop(&mut self) {
