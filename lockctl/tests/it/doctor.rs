@@ -69,7 +69,10 @@ fn the_code_says_whether_locks_can_be_taken() {
     let server = PostgresServer::start();
     let refused = lockctl_at(&format!("{}?migrate=never", server.url()), &["doctor"]);
     refused.assert_code(4);
-    assert!(refused.stdout.contains("no lock can be taken") && refused.stdout.contains("-> run the file sql/v1.sql"));
+    assert!(
+        refused.stdout.contains("no lock can be taken")
+            && refused.stdout.contains("-> run sql/v1.sql and then sql/v2.sql")
+    );
     let nobody = lockctl_at("postgres://u:s3cret@127.0.0.1:1/shop", &["doctor"]);
     nobody.assert_code(3);
     assert!(nobody.stdout.contains("is not known; 0 warnings, 1 unknown") && !nobody.stdout.contains("s3cret"));

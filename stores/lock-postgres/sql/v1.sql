@@ -607,26 +607,6 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   SELECT lock_core.keep(key, token, NULL)
 $$;
 
--- Marks that the work under a lock is done for a version, in the transaction that does the work: both are committed, or neither. It pins
--- the lock, as pin() does. Where the work is done already it is refused, so that a second run rolls back.
-CREATE FUNCTION lock_core.mark_done(key text, token bigint, version text) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_column
-BEGIN
-  IF octet_length($3) NOT BETWEEN 1 AND 1024 THEN
-    RAISE EXCEPTION 'a version has 1 to 1024 bytes, and this one has %', octet_length($3) USING ERRCODE = '22023';
-  END IF;
-  PERFORM lock_core.keep($1, $2, statement_timestamp());
-  INSERT INTO lock_core.done AS d (key, version, about, at)
-    SELECT $1, $3, l.about, clock_timestamp() FROM lock_core.lock l WHERE l.key = $1
-    ON CONFLICT (key, version) DO UPDATE SET about = EXCLUDED.about, at = EXCLUDED.at, until = NULL
-      WHERE d.until <= clock_timestamp();
-  IF NOT FOUND THEN
-    RAISE EXCEPTION 'the work under % is done for % already; roll back', quote_literal($1), quote_literal($3)
-      USING ERRCODE = 'LK005';
-  END IF;
-END $$;
-
 -- A message that commits comes later than the one that pins, unless they are one and the same.
 CREATE FUNCTION lock_core.check_pin() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$

@@ -88,7 +88,7 @@ fn refusal(code: &SqlState, said: &str, schema: &str) -> Option<LockError> {
         )),
         "3F000" | "42P01" | "42883" => mend(format!(
             "the lock store is not installed as this version expects: {said}; connect once without migrate=never, as a user who may \
-             create the schema {schema}, or run the file sql/v1.sql of the crate lock-postgres",
+             create the schema {schema}, or run sql/v1.sql and then sql/v2.sql of the crate lock-postgres",
         )),
         "LK003" => mend(said.to_owned()),
         "22021" | "22P05" => mend(format!("the database cannot write this name: {said}; let its encoding be UTF8")),

@@ -5,7 +5,7 @@ use lock_core::{
     Waiter,
 };
 
-use crate::runner::Call;
+use crate::calls::call::Call;
 use crate::store::PostgresStore;
 
 /// The keys are walked through in their order; a position is the last of a page.

@@ -1,7 +1,6 @@
 #![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod about;
 mod calls;
 mod doctor;
 mod error;
@@ -9,13 +8,11 @@ mod inspect;
 mod listen;
 mod pin;
 mod runner;
-mod schema;
 mod session;
 mod store;
-mod tls;
 mod url;
 
-pub use pin::{MarkStatement, Statement, admit, mark_done, pin};
+pub use pin::{Statement, admit, mark_done, pin};
 pub use store::PostgresStore;
 
 lock_core::register_store_scheme!(&["postgres", "postgresql"], |url| PostgresStore::new(url)

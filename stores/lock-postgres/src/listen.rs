@@ -8,8 +8,8 @@ use tokio_postgres::AsyncMessage;
 use tokio_postgres::types::Type;
 
 use crate::pin::unsigned;
-use crate::session::Session;
-use crate::store::PostgresStore;
+use crate::session::{Opened, open};
+use crate::url::Settings;
 
 /// How often the session is asked whether it is still there, and the tables are swept.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -18,9 +18,14 @@ const PAUSE: Duration = Duration::from_secs(10);
 const HEARD: Duration = Duration::from_secs(5);
 
 /// Listens until the connection fails. Grants reach the inbox from the moment at which a message to oneself has come.
-pub(crate) async fn listen(store: &PostgresStore, inbox: &Inbox) -> LockError {
+/// Now and then it has the tables swept.
+pub(crate) async fn listen<F: Future<Output = Result<()>>>(
+    settings: &Settings,
+    sweep: impl Fn() -> F,
+    inbox: &Inbox,
+) -> LockError {
     let _closed = Closed(inbox);
-    match hear(store, inbox).await {
+    match hear(settings, sweep, inbox).await {
         Ok(()) => LockError::unavailable("the session that hears of grants has ended"),
         Err(error) => error,
     }
@@ -35,11 +40,10 @@ impl Drop for Closed<'_> {
     }
 }
 
-async fn hear(store: &PostgresStore, inbox: &Inbox) -> Result<()> {
-    let settings = store.settings();
+async fn hear<F: Future<Output = Result<()>>>(settings: &Settings, sweep: impl Fn() -> F, inbox: &Inbox) -> Result<()> {
     let config = settings.listen.as_ref().unwrap_or(&settings.config);
     let (told, mut messages) = mpsc::unbounded_channel();
-    let mut session = Session::open(settings, config, true, move |message| {
+    let Opened { mut session, .. } = open(settings, config, true, move |message| {
         if let AsyncMessage::Notification(notification) = message {
             let _ = told.send(notification.payload().to_owned());
         }
@@ -73,7 +77,7 @@ async fn hear(store: &PostgresStore, inbox: &Inbox) -> Result<()> {
             () = session.ended() => return Ok(()),
             () = pause() => {
                 session.run("SELECT 1").await?;
-                if let Err(error) = store.sweep().await {
+                if let Err(error) = sweep().await {
                     tracing::debug!(%error, "locks that were freed long ago have not been removed from PostgreSQL");
                 }
             }

@@ -2,16 +2,21 @@
 
 use lock_core::{FencingToken, JobVersion, LockGuard};
 
-/// A statement for the user's transaction: a text, and its two values.
+/// A statement for the user's transaction: a text, and its values, which are a key, a token and, of [`mark_done`], a version.
 ///
 /// See the example of [`pin`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Statement {
+pub struct Statement<V = ()> {
     text: String,
     key: String,
     token: i64,
-    function: &'static str,
+    third: V,
+    /// The function, and its parameters.
+    calls: (&'static str, &'static str),
 }
+
+const TWO: &str = "$1::text, $2::bigint";
+const THREE: &str = "$1::text, $2::bigint, $3::text";
 
 /// Keeps a lock for the transaction in which the statement runs: until it commits or rolls back nobody else is granted the lock, even
 /// if its lease ends, this process dies, or the guard is released meanwhile.
@@ -35,7 +40,7 @@ pub struct Statement {
 /// ```
 #[must_use]
 pub fn pin(guard: &LockGuard) -> Statement {
-    Statement::new("pin", guard.key().as_str(), guard.token())
+    Statement::new(("pin", TWO), guard.key().as_str(), guard.token(), ())
 }
 
 /// Lets the writes of a transaction through if no newer token was seen of this resource, for a lock of any store: of Redis too.
@@ -52,7 +57,7 @@ pub fn pin(guard: &LockGuard) -> Statement {
 /// ```
 #[must_use]
 pub fn admit(resource: &str, token: FencingToken) -> Statement {
-    Statement::new("admit", resource, token)
+    Statement::new(("admit", TWO), resource, token, ())
 }
 
 /// Marks that the work under a lock is done for a version, in the transaction that does the work, and [pins](pin) the lock for it: work and
@@ -76,69 +81,25 @@ pub fn admit(resource: &str, token: FencingToken) -> Statement {
 /// # }
 /// ```
 #[must_use]
-pub fn mark_done(guard: &LockGuard, version: &JobVersion) -> MarkStatement {
-    let (key, token) = (guard.key().as_str().to_owned(), signed(guard.token()));
-    MarkStatement { text: String::new(), key, token, version: version.as_str().to_owned() }.in_schema("lock_core")
+pub fn mark_done(guard: &LockGuard, version: &JobVersion) -> Statement<JobVersion> {
+    Statement::new(("mark_done", THREE), guard.key().as_str(), guard.token(), version.clone())
 }
 
-/// A statement for the user's transaction that marks work as done: a text, and its three values.
-///
-/// See the example of [`mark_done`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MarkStatement {
-    text: String,
-    key: String,
-    token: i64,
-    version: String,
-}
-
-impl MarkStatement {
-    /// Names the schema of the lock store, if the URL does: `?schema=`.
-    #[must_use]
-    pub fn in_schema(mut self, schema: &str) -> Self {
-        self.text = format!("SELECT {schema}.mark_done($1::text, $2::bigint, $3::text)");
-        self
-    }
-
-    /// Returns the statement, with `$1`, `$2` and `$3` for its values.
-    #[must_use]
-    pub fn text(&self) -> &str {
-        &self.text
-    }
-
-    /// Returns the first value: the key.
-    #[must_use]
-    pub fn key(&self) -> &str {
-        &self.key
-    }
-
-    /// Returns the second value: the token, as a `bigint`.
-    #[must_use]
-    pub fn token(&self) -> i64 {
-        self.token
-    }
-
-    /// Returns the third value: the version.
-    #[must_use]
-    pub fn version(&self) -> &str {
-        &self.version
-    }
-}
-
-impl Statement {
-    fn new(function: &'static str, key: &str, token: FencingToken) -> Self {
-        let statement = Self { text: String::new(), key: key.to_owned(), token: signed(token), function };
+impl<V> Statement<V> {
+    fn new(calls: (&'static str, &'static str), key: &str, token: FencingToken, third: V) -> Self {
+        let statement = Self { text: String::new(), key: key.to_owned(), token: signed(token), third, calls };
         statement.in_schema("lock_core")
     }
 
     /// Names the schema of the lock store, if the URL does: `?schema=`.
     #[must_use]
     pub fn in_schema(mut self, schema: &str) -> Self {
-        self.text = format!("SELECT {schema}.{}($1::text, $2::bigint)", self.function);
+        let (function, parameters) = self.calls;
+        self.text = format!("SELECT {schema}.{function}({parameters})");
         self
     }
 
-    /// Returns the statement, with `$1` and `$2` for its values.
+    /// Returns the statement, with `$1`, `$2` and so on for its values.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
@@ -155,11 +116,27 @@ impl Statement {
     pub fn token(&self) -> i64 {
         self.token
     }
+}
 
+impl Statement {
     /// Returns both values.
     #[must_use]
     pub fn values(&self) -> (&str, i64) {
         (&self.key, self.token)
+    }
+}
+
+impl Statement<JobVersion> {
+    /// Returns the third value: the version.
+    #[must_use]
+    pub fn version(&self) -> &str {
+        self.third.as_str()
+    }
+
+    /// Returns the three values.
+    #[must_use]
+    pub fn values(&self) -> (&str, i64, &str) {
+        (&self.key, self.token, self.version())
     }
 }
 

@@ -3,14 +3,13 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lock_core::{
-    AcquireRequest, Attempt, AttemptAll, Blocked, Claim, Clock, DoneMark, Freed, Holder, JobRecord, JobVersion,
-    LockEntry, LockError, LockKey, Release, Renewal, Result, Revocation, ScanPage, Timestamp, Waiter,
-};
+use lock_core::{AcquireRequest, Attempt, Freed, LockError, Release, Result};
 use tokio::sync::{Notify, oneshot};
 
-use crate::calls::{self, inspect, marks};
-use crate::session::Session;
+use crate::calls;
+use crate::calls::call::{Asked, Batch, Call};
+use crate::calls::context::Context;
+use crate::session::{Session, open};
 use crate::url::Settings;
 
 /// How many connections carry calls. A call is sent at once while one of them is idle.
@@ -18,59 +17,6 @@ const CONNECTIONS: usize = 4;
 
 /// How many claims one statement carries at most.
 const TOGETHER: usize = 32;
-
-/// A question, where its answer goes, and when it was asked.
-pub(crate) struct Asked<Q, A> {
-    pub(crate) question: Q,
-    pub(crate) answer: oneshot::Sender<A>,
-    pub(crate) since: Timestamp,
-}
-
-/// What the database is asked.
-pub(crate) enum Call {
-    Acquire(Asked<AcquireRequest, Result<Attempt>>),
-    Release(Asked<Release, Result<Freed>>),
-    Renew(Asked<Vec<Claim>, Vec<Result<Renewal>>>),
-    AcquireAll(Asked<Vec<AcquireRequest>, Result<AttemptAll>>),
-    SetBlocked(Asked<(LockKey, Option<Blocked>), Result<()>>),
-    Blocked(Asked<LockKey, Result<Option<Blocked>>>),
-    Holder(Asked<LockKey, Result<Option<Holder>>>),
-    LastRun(Asked<LockKey, Result<Option<JobRecord>>>),
-    Done(Asked<(LockKey, JobVersion), Result<Option<DoneMark>>>),
-    MarkDone(Asked<marks::Mark, Result<bool>>),
-    ForgetDone(Asked<(LockKey, JobVersion), Result<bool>>),
-    Scan(Asked<inspect::Step, Result<ScanPage>>),
-    Entry(Asked<LockKey, Result<Option<LockEntry>>>),
-    Waiters(Asked<LockKey, Result<Vec<Waiter>>>),
-    Revoke(Asked<(LockKey, Revocation), Result<Freed>>),
-    Ping(Asked<(), Result<()>>),
-    Sweep(Asked<(), Result<()>>),
-}
-
-/// What leaves together.
-pub(crate) enum Batch {
-    Acquires(Vec<Asked<AcquireRequest, Result<Attempt>>>),
-    Releases(Vec<Asked<Release, Result<Freed>>>),
-    One(Box<Call>),
-}
-
-impl Batch {
-    /// Returns whether it may make the tables if they are missing: whoever only looks finds none.
-    fn may_make(&self) -> bool {
-        let Self::One(call) = self else { return true };
-        !matches!(
-            **call,
-            Call::Blocked(_)
-                | Call::Holder(_)
-                | Call::LastRun(_)
-                | Call::ForgetDone(_)
-                | Call::Scan(_)
-                | Call::Entry(_)
-                | Call::Waiters(_)
-                | Call::Revoke(_)
-        )
-    }
-}
 
 /// The calls that wait, for those who send them.
 #[derive(Default)]
@@ -84,10 +30,8 @@ struct Waiting {
 }
 
 /// What the store and its thread share.
-pub(crate) struct Shared {
-    pub(crate) settings: Settings,
-    pub(crate) clock: Clock,
-    pub(crate) server_time: calls::ServerTime,
+struct Shared {
+    context: Context,
     waiting: Mutex<Waiting>,
     arrived: Notify,
 }
@@ -159,13 +103,8 @@ impl std::fmt::Debug for Runner {
 
 impl Runner {
     pub(crate) fn start(settings: Settings) -> Result<Self> {
-        let shared = Arc::new(Shared {
-            settings,
-            clock: Clock::system(),
-            server_time: calls::ServerTime::default(),
-            waiting: Mutex::default(),
-            arrived: Notify::new(),
-        });
+        let shared =
+            Arc::new(Shared { context: Context::new(settings), waiting: Mutex::default(), arrived: Notify::new() });
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let refused = |error| {
             LockError::misconfigured("no thread could be started for the connections to PostgreSQL").with_source(error)
@@ -191,7 +130,7 @@ impl Runner {
         failed: impl FnOnce(LockError) -> A,
     ) -> A {
         let (answer, answered) = oneshot::channel();
-        self.0.push(call(Asked { question, answer, since: self.0.clock.now() }));
+        self.0.push(call(Asked { question, answer, since: self.0.context.clock.now() }));
         answered
             .await
             .unwrap_or_else(|_| failed(LockError::unavailable("the thread of the connections to PostgreSQL has ended")))
@@ -210,14 +149,15 @@ impl Drop for Runner {
 
 /// Sends what waits, over one connection, until the store is gone.
 async fn work(shared: Arc<Shared>) {
+    let context = &shared.context;
     let mut session: Option<Session> = None;
     while let Some(batch) = shared.next().await {
         if session.as_ref().is_none_or(Session::is_closed) {
             session = None;
-            match Session::open(&shared.settings, &shared.settings.config, batch.may_make(), |_| {}).await {
+            match open(&context.settings, &context.settings.config, batch.may_make(), |_| {}).await {
                 Ok(opened) => {
-                    shared.server_time.set(shared.clock.now(), opened.server_time());
-                    session = Some(opened);
+                    context.server_time.set(context.clock.now(), opened.server_time);
+                    session = Some(opened.session);
                 }
                 Err(error) => {
                     calls::refuse(batch, &error);
@@ -226,7 +166,7 @@ async fn work(shared: Arc<Shared>) {
             }
         }
         if let Some(open) = &session
-            && calls::send(&shared, open, batch).await.moved_away
+            && calls::send(context, open, batch).await.moved_away
         {
             session = None;
         }

@@ -9,9 +9,10 @@ use lock_core::{
     Renewal, Result,
 };
 
+use crate::calls::call::{Asked, Call};
 use crate::listen;
-use crate::runner::{Asked, Call, Runner};
-use crate::schema;
+use crate::runner::Runner;
+use crate::session::schema;
 use crate::url::Settings;
 
 /// Locks in a PostgreSQL database, 14 or newer.
@@ -58,7 +59,14 @@ impl PostgresStore {
     /// Returns the statements that make the tables and functions in this schema, for who runs migrations otherwise than by connecting.
     #[must_use]
     pub fn schema(name: &str) -> String {
-        schema::sql(name)
+        schema::sql(name, 0)
+    }
+
+    /// Returns the statements that bring the tables and functions of an older version to that of this crate, as the owner of the schema
+    /// runs them. They may be run again, and while programs of both versions are at work; connecting does so too, without `migrate=never`.
+    #[must_use]
+    pub fn migration(name: &str, from: i32) -> String {
+        schema::sql(name, from.max(1))
     }
 
     /// Asks over the connections, which the first call opens.
@@ -101,7 +109,7 @@ impl LockBackend for PostgresStore {
     }
 
     async fn drive(&self, inbox: Inbox) -> LockError {
-        listen::listen(self, &inbox).await
+        listen::listen(&self.settings, || self.sweep(), &inbox).await
     }
 
     async fn ping(&self) -> Result<()> {

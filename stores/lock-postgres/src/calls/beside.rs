@@ -6,21 +6,21 @@ use lock_core::{
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use crate::about;
-use crate::calls::{beyond, in_the_way, millis, texts, time, too_late};
+use crate::calls::about;
+use crate::calls::context::Context;
+use crate::calls::values::{beyond, in_the_way, millis, texts, time, too_late};
 use crate::pin::{signed, unsigned};
-use crate::runner::Shared;
 use crate::session::Session;
 
 /// Takes several locks, or none.
 pub(super) async fn acquire_all(
-    shared: &Shared,
+    context: &Context,
     session: &Session,
     requests: &[AcquireRequest],
     since: Timestamp,
 ) -> Result<AttemptAll> {
     let Some(first) = requests.first() else { return Ok(AttemptAll::Granted { tokens: Vec::new() }) };
-    let now = shared.clock.now();
+    let now = context.clock.now();
     let Some(left) = first.execute_within.checked_sub(now.since(since)) else { return Err(too_late()) };
     let mut order: Vec<usize> = (0..requests.len()).collect();
     order.sort_by(|one, other| requests[*one].claim.key.as_str().cmp(requests[*other].claim.key.as_str()));
@@ -28,7 +28,7 @@ pub(super) async fn acquire_all(
     let owners = texts(&order, |index| requests[*index].claim.owner.to_hex());
     let ttls: Vec<i64> = order.iter().map(|index| millis(requests[*index].claim.ttl)).collect();
     let text =
-        format!("SELECT * FROM {}.acquire_all_v1($1, $2::text[]::uuid[], $3, $4, $5, $6, $7)", shared.settings.schema);
+        format!("SELECT * FROM {}.acquire_all_v1($1, $2::text[]::uuid[], $3, $4, $5, $6, $7)", context.settings.schema);
     let rows = session
         .ask(
             &text,
@@ -38,8 +38,8 @@ pub(super) async fn acquire_all(
                 (&ttls, Type::INT8_ARRAY),
                 (&signed(first.floor), Type::INT8),
                 (&about::write(&first.info), Type::TEXT),
-                (&shared.server_time.after(now, left), Type::INT8),
-                (&shared.settings.commit, Type::TEXT),
+                (&context.server_time.after(now, left), Type::INT8),
+                (&context.settings.commit, Type::TEXT),
             ],
         )
         .await?;
@@ -65,12 +65,12 @@ pub(super) async fn acquire_all(
 
 /// Keeps what a holder waits for, or forgets it.
 pub(super) async fn set_blocked(
-    shared: &Shared,
+    context: &Context,
     session: &Session,
     key: &LockKey,
     blocked: Option<&Blocked>,
 ) -> Result<()> {
-    let text = format!("SELECT {}.set_blocked_v1($1, $2::text::uuid, $3, $4, $5)", shared.settings.schema);
+    let text = format!("SELECT {}.set_blocked_v1($1, $2::text::uuid, $3, $4, $5)", context.settings.schema);
     let owner = blocked.map(|blocked| blocked.owner.to_hex());
     let token = blocked.map(|blocked| signed(blocked.token));
     let stamp = blocked.map(|blocked| blocked.stamp.cast_signed());
@@ -86,8 +86,8 @@ pub(super) async fn set_blocked(
 }
 
 /// Says what a holder waits for.
-pub(super) async fn blocked(shared: &Shared, session: &Session, key: &LockKey) -> Result<Option<Blocked>> {
-    let text = format!("SELECT * FROM {}.blocked_v1($1)", shared.settings.schema);
+pub(super) async fn blocked(context: &Context, session: &Session, key: &LockKey) -> Result<Option<Blocked>> {
+    let text = format!("SELECT * FROM {}.blocked_v1($1)", context.settings.schema);
     let rows = session.ask(&text, &[(&key.as_str(), Type::TEXT)]).await?;
     let Some(row) = rows.first() else { return Ok(None) };
     let owner = OwnerId::from_hex(&row.get::<_, &str>("owner").replace('-', ""));
@@ -101,8 +101,8 @@ pub(super) async fn blocked(shared: &Shared, session: &Session, key: &LockKey) -
 }
 
 /// Says what is remembered of a job.
-pub(super) async fn last_run(shared: &Shared, session: &Session, key: &LockKey) -> Result<Option<JobRecord>> {
-    let text = format!("SELECT * FROM {}.last_run_v1($1)", shared.settings.schema);
+pub(super) async fn last_run(context: &Context, session: &Session, key: &LockKey) -> Result<Option<JobRecord>> {
+    let text = format!("SELECT * FROM {}.last_run_v1($1)", context.settings.schema);
     let rows = session.ask(&text, &[(&key.as_str(), Type::TEXT)]).await?;
     rows.first().map_or(Ok(None), |row| job(row, "about", key))
 }
@@ -121,8 +121,8 @@ pub(super) fn job(row: &Row, described: &str, key: &LockKey) -> Result<Option<Jo
 }
 
 /// Removes what nobody has used for long, if no other process does.
-pub(super) async fn sweep(shared: &Shared, session: &Session) -> Result<()> {
-    let schema = &shared.settings.schema;
+pub(super) async fn sweep(context: &Context, session: &Session) -> Result<()> {
+    let schema = &context.settings.schema;
     let rows = session.ask(&format!("SELECT {schema}.sweep_begin_v1()"), &[]).await?;
     let Some(highest) = rows.first().and_then(|row| row.get::<_, Option<i64>>(0)) else { return Ok(()) };
     loop {

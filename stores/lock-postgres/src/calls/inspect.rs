@@ -9,22 +9,21 @@ use lock_core::{
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use crate::about;
+use crate::calls::about;
 use crate::calls::beside::job;
-use crate::calls::{marks, read_holder, time};
-use crate::runner::Shared;
+use crate::calls::call::Step;
+use crate::calls::context::Context;
+use crate::calls::marks;
+use crate::calls::values::{read_holder, time};
 use crate::session::Session;
 
-/// One step of a walk: the prefix of the keys, how many to look at, and the last key before them.
-pub(crate) type Step = (String, u32, Option<String>);
-
 /// Reads the next locks and jobs.
-pub(super) async fn scan(shared: &Shared, session: &Session, (prefix, limit, last): &Step) -> Result<ScanPage> {
-    let (schema, limit) = (&shared.settings.schema, i32::try_from((*limit).max(1)).unwrap_or(i32::MAX));
+pub(super) async fn scan(context: &Context, session: &Session, (prefix, limit, last): &Step) -> Result<ScanPage> {
+    let (schema, limit) = (&context.settings.schema, i32::try_from((*limit).max(1)).unwrap_or(i32::MAX));
     let text = format!("SELECT * FROM {schema}.scan_v1($1, $2, $3)");
     let found = session.ask(&text, &[(prefix, Type::TEXT), (last, Type::TEXT), (&limit, Type::INT4)]).await?;
     let keys: Vec<String> = found.iter().map(|row| row.get(0)).collect();
-    let mut page = ScanPage::new(&*shared.settings.node);
+    let mut page = ScanPage::new(&*context.settings.node);
     page.visited = keys.len() as u64;
     if page.visited >= u64::from(limit.cast_unsigned()) {
         page.next = keys.last().cloned().map(ScanPosition::new);
@@ -32,10 +31,10 @@ pub(super) async fn scan(shared: &Shared, session: &Session, (prefix, limit, las
     if keys.is_empty() {
         return Ok(page);
     }
-    for row in read(shared, session, &keys).await? {
+    for row in read(context, session, &keys).await? {
         // Another program may call the functions with any name.
         let Ok(key) = LockKey::new(row.get::<_, &str>("key")) else {
-            tracing::warn!(node = %shared.settings.node, "a lock in PostgreSQL has a name that is no key of a lock, and is not shown");
+            tracing::warn!(node = %context.settings.node, "a lock in PostgreSQL has a name that is no key of a lock, and is not shown");
             continue;
         };
         if let Some(record) = job(&row, "job_about", &key)? {
@@ -43,7 +42,7 @@ pub(super) async fn scan(shared: &Shared, session: &Session, (prefix, limit, las
         }
         page.entries.extend(entry_of(&row, &key));
     }
-    for row in marks::read(shared, session, &keys, None).await? {
+    for row in marks::read(context, session, &keys, None).await? {
         let Ok(key) = LockKey::new(row.get::<_, &str>("key")) else { continue };
         page.done.push((key.clone(), marks::mark_of(&row, &key)?));
     }
@@ -51,13 +50,13 @@ pub(super) async fn scan(shared: &Shared, session: &Session, (prefix, limit, las
 }
 
 /// Reads one lock.
-pub(super) async fn entry(shared: &Shared, session: &Session, key: &LockKey) -> Result<Option<LockEntry>> {
-    let rows = read(shared, session, &[key.as_str().to_owned()]).await?;
+pub(super) async fn entry(context: &Context, session: &Session, key: &LockKey) -> Result<Option<LockEntry>> {
+    let rows = read(context, session, &[key.as_str().to_owned()]).await?;
     Ok(rows.first().and_then(|row| entry_of(row, key)))
 }
 
-async fn read(shared: &Shared, session: &Session, keys: &[String]) -> Result<Vec<Row>> {
-    let text = format!("SELECT * FROM {}.entries_v1($1)", shared.settings.schema);
+async fn read(context: &Context, session: &Session, keys: &[String]) -> Result<Vec<Row>> {
+    let text = format!("SELECT * FROM {}.entries_v1($1)", context.settings.schema);
     session.ask(&text, &[(&keys, Type::TEXT_ARRAY)]).await
 }
 
@@ -90,8 +89,8 @@ fn pinned_by(sessions: &[Option<i32>], age: Option<Duration>) -> String {
 }
 
 /// Lists who waits for a lock.
-pub(super) async fn waiters(shared: &Shared, session: &Session, key: &LockKey) -> Result<Vec<Waiter>> {
-    let text = format!("SELECT * FROM {}.waiters_v1($1)", shared.settings.schema);
+pub(super) async fn waiters(context: &Context, session: &Session, key: &LockKey) -> Result<Vec<Waiter>> {
+    let text = format!("SELECT * FROM {}.waiters_v1($1)", context.settings.schema);
     let rows = session.ask(&text, &[(&key.as_str(), Type::TEXT)]).await?;
     let waiter = |(at, row): (usize, &Row)| {
         let owner = OwnerId::from_hex(&row.get::<_, &str>("owner").replace('-', ""));
@@ -108,14 +107,14 @@ pub(super) async fn waiters(shared: &Shared, session: &Session, key: &LockKey) -
 
 /// Takes a lock away from the owner that is named.
 pub(super) async fn revoke(
-    shared: &Shared,
+    context: &Context,
     session: &Session,
     (key, revocation): &(LockKey, Revocation),
 ) -> Result<Freed> {
     // No client of another library can write into these tables.
     let RevokeFrom::Owner(owner) = &revocation.from else { return Ok(Freed::NotHeld) };
     let plain = |text: &str| text.replace('\0', " ");
-    let text = format!("SELECT {}.revoke_v1($1, $2::text::uuid, $3, $4, $5)", shared.settings.schema);
+    let text = format!("SELECT {}.revoke_v1($1, $2::text::uuid, $3, $4, $5)", context.settings.schema);
     let rows = session
         .ask(
             &text,
@@ -124,7 +123,7 @@ pub(super) async fn revoke(
                 (&owner.to_hex(), Type::TEXT),
                 (&plain(&revocation.actor), Type::TEXT),
                 (&plain(&revocation.reason), Type::TEXT),
-                (&shared.settings.commit, Type::TEXT),
+                (&context.settings.commit, Type::TEXT),
             ],
         )
         .await?;

@@ -1,37 +1,33 @@
 //! What is done for which version.
 
-use std::time::Duration;
-
-use lock_core::{Claim, DoneMark, JobVersion, LockError, LockKey, Result};
+use lock_core::{DoneMark, JobVersion, LockError, LockKey, Result};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use crate::about;
-use crate::calls::{millis, time};
-use crate::runner::Shared;
+use crate::calls::about;
+use crate::calls::call::Mark;
+use crate::calls::context::Context;
+use crate::calls::values::{millis, time};
 use crate::session::Session;
-
-/// A mark to write: who has the lock, for which version, and for how long.
-pub(crate) type Mark = (Claim, JobVersion, Option<Duration>);
 
 /// Says whether it is done.
 pub(super) async fn done(
-    shared: &Shared,
+    context: &Context,
     session: &Session,
     (key, version): &(LockKey, JobVersion),
 ) -> Result<Option<DoneMark>> {
-    let rows = read(shared, session, &[key.as_str().to_owned()], Some(version)).await?;
+    let rows = read(context, session, &[key.as_str().to_owned()], Some(version)).await?;
     rows.first().map(|row| mark_of(row, key)).transpose()
 }
 
 /// Reads the rows of all versions, or of one.
 pub(super) async fn read(
-    shared: &Shared,
+    context: &Context,
     session: &Session,
     keys: &[String],
     version: Option<&JobVersion>,
 ) -> Result<Vec<Row>> {
-    let text = format!("SELECT * FROM {}.done_v1($1, $2)", shared.settings.schema);
+    let text = format!("SELECT * FROM {}.done_v1($1, $2)", context.settings.schema);
     session.ask(&text, &[(&keys, Type::TEXT_ARRAY), (&version.map(JobVersion::as_str), Type::TEXT)]).await
 }
 
@@ -47,8 +43,8 @@ pub(super) fn mark_of(row: &Row, key: &LockKey) -> Result<DoneMark> {
 }
 
 /// Writes that it is done.
-pub(super) async fn mark(shared: &Shared, session: &Session, (claim, version, keep): &Mark) -> Result<bool> {
-    let text = format!("SELECT {}.mark_done_v1($1, $2::text::uuid, $3, $4, $5)", shared.settings.schema);
+pub(super) async fn mark(context: &Context, session: &Session, (claim, version, keep): &Mark) -> Result<bool> {
+    let text = format!("SELECT {}.mark_done_v1($1, $2::text::uuid, $3, $4, $5)", context.settings.schema);
     let rows = session
         .ask(
             &text,
@@ -57,7 +53,7 @@ pub(super) async fn mark(shared: &Shared, session: &Session, (claim, version, ke
                 (&claim.owner.to_hex(), Type::TEXT),
                 (&version.as_str(), Type::TEXT),
                 (&keep.map(millis), Type::INT8),
-                (&shared.settings.commit, Type::TEXT),
+                (&context.settings.commit, Type::TEXT),
             ],
         )
         .await?;
@@ -65,10 +61,14 @@ pub(super) async fn mark(shared: &Shared, session: &Session, (claim, version, ke
 }
 
 /// Forgets that it is done.
-pub(super) async fn forget(shared: &Shared, session: &Session, (key, version): &(LockKey, JobVersion)) -> Result<bool> {
-    let text = format!("SELECT {}.forget_done_v1($1, $2, $3)", shared.settings.schema);
+pub(super) async fn forget(
+    context: &Context,
+    session: &Session,
+    (key, version): &(LockKey, JobVersion),
+) -> Result<bool> {
+    let text = format!("SELECT {}.forget_done_v1($1, $2, $3)", context.settings.schema);
     let values: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 3] =
-        [(&key.as_str(), Type::TEXT), (&version.as_str(), Type::TEXT), (&shared.settings.commit, Type::TEXT)];
+        [(&key.as_str(), Type::TEXT), (&version.as_str(), Type::TEXT), (&context.settings.commit, Type::TEXT)];
     let rows = session.ask(&text, &values).await?;
     whether(&rows, key)
 }

@@ -4,8 +4,7 @@ use lock_core::{Finding, Result};
 use tokio_postgres::types::Type;
 
 use crate::doctor::facts::{Facts, without};
-use crate::schema;
-use crate::session::Session;
+use crate::session::{Session, migrate, schema};
 use crate::url::Settings;
 
 /// Without these no lock is taken, kept or freed.
@@ -13,7 +12,7 @@ const CORE: [&str; 5] = ["version_v1", "acquire_v1", "renew_v1", "release_v1", "
 
 pub(super) async fn schema(session: &Session, settings: &Settings, facts: &Facts) -> Vec<Finding> {
     let name = &settings.schema;
-    match schema::exists(session, name).await {
+    match migrate::exists(session, name).await {
         Err(error) => return vec![without(&error, "schema")],
         Ok(false) => return vec![missing(settings, facts)],
         Ok(true) => {}
@@ -35,7 +34,7 @@ pub(super) async fn schema(session: &Session, settings: &Settings, facts: &Facts
     if functions.grade == lock_core::FindingGrade::Refused {
         return vec![functions];
     }
-    let version = match schema::version(session, name).await {
+    let version = match migrate::version(session, name).await {
         Ok(version) => Finding::works("schema", format!("{name}, of version {version}")),
         Err(error) => without(&error, "schema"),
     };
@@ -49,7 +48,7 @@ fn missing(settings: &Settings, facts: &Facts) -> Finding {
     }
     let why = if settings.migrate { "this user may not make it" } else { "migrate=never leaves it to you" };
     Finding::refused("schema", format!("{name} is not there, and {why}"))
-        .with_remedy("run the file sql/v1.sql of the crate lock-postgres as a user who may create a schema")
+        .with_remedy(format!("run {} of the crate lock-postgres as a user who may create a schema", schema::files(0)))
 }
 
 /// Looks for each function that a user calls: those of an older build may lack some.
@@ -70,8 +69,11 @@ async fn functions(session: &Session, settings: &Settings, facts: &Facts) -> Res
         false => Finding::warning("functions", says),
     };
     if !absent.is_empty() {
-        let says = format!("{} of {} are not there: an older build made the schema", absent.join(", "), wanted.len());
-        return Ok(grade(&absent, says).with_remedy("run what is new in sql/v1.sql of the crate lock-postgres"));
+        return match migrate::version(session, name).await {
+            Err(error) => Ok(without(&error, "functions")),
+            // Somebody has made them in between.
+            Ok(_) => Ok(Finding::works("functions", "all are there")),
+        };
     }
     if !barred.is_empty() {
         let which = if barred.len() == wanted.len() { "any function".to_owned() } else { barred.join(", ") };

@@ -6,9 +6,11 @@ mod conformance;
 mod doctor;
 mod inspect;
 mod marks;
+mod migrations;
 mod pin;
 mod pooled;
 mod queue;
+mod race;
 mod standbys;
 mod support;
 #[cfg(feature = "tls")]

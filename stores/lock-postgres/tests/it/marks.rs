@@ -58,12 +58,16 @@ fn the_longest_names_are_kept_and_what_nobody_of_ours_wrote_is_named() {
 /// A database whose functions were made before there were marks, and a user who may not call them.
 #[test]
 #[limit]
-fn without_the_functions_it_is_unknown_whether_it_is_done() {
+fn who_may_not_ask_does_not_know_whether_it_is_done() {
     on_runtime(async {
         let server = PostgresServer::start();
-        let locks = LockManager::connect(&server.url()).await.unwrap();
+        server.run(&PostgresStore::schema("lock_core"));
+        server.run("CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA lock_core TO app");
+        server.run("GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA lock_core TO app");
+        server.run("REVOKE EXECUTE ON FUNCTION lock_core.done_v1(text[], text) FROM app");
+        let url = format!("postgres://app@127.0.0.1:{}/postgres", server.port());
+        let locks = LockManager::connect(&url).await.unwrap();
         drop(locks.lock("before").await.unwrap());
-        server.run("DROP FUNCTION lock_core.done_v1(text[], text)");
         let error =
             locks.lock("migrate").once_for("v1").run(async |_| Ok::<_, lock_core::LockError>(())).await.unwrap_err();
         assert_eq!(error.kind(), LockErrorKind::Misconfigured, "{error}");

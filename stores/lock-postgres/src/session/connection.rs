@@ -1,4 +1,4 @@
-//! One connection to the database, ready for the calls of the store.
+//! One connection to the database.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,8 +10,8 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Config, Row};
 
 use crate::error::of_command;
+use crate::session::tls;
 use crate::url::Settings;
-use crate::{schema, tls};
 
 /// How long an answer may take before the connection counts as dead. Every call is shorter by far, and its caller gave up before.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -24,8 +24,6 @@ pub(crate) struct Session {
     client: Client,
     driver: JoinHandle<()>,
     schema: Arc<str>,
-    /// What the server's clock showed when this was opened, us.
-    opened: i64,
     /// Whether a commit was answered without the standby that it waits for.
     gave_up: Arc<AtomicBool>,
 }
@@ -37,39 +35,6 @@ impl std::fmt::Debug for Session {
 }
 
 impl Session {
-    /// Connects, and looks whether the store can be used; `may_make` what is missing. `heard` is told what the server says by itself.
-    pub(crate) async fn open(
-        settings: &Settings,
-        config: &Config,
-        may_make: bool,
-        heard: impl Fn(AsyncMessage) + Send + 'static,
-    ) -> Result<Self> {
-        let mut session = Self::connect(settings, config, heard).await?;
-        let look = "SELECT pg_is_in_recovery(), current_setting('transaction_isolation') = 'read committed', \
-                    current_setting('server_version_num')::int, floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
-        let rows = session.ask(look, &[]).await?;
-        let row = rows.first().ok_or_else(|| LockError::not_executed("PostgreSQL said nothing of itself"))?;
-        let (standby, committed, version): (bool, bool, i32) = (row.get(0), row.get(1), row.get(2));
-        session.opened = row.get(3);
-        if standby {
-            return Err(LockError::not_executed(
-                "this PostgreSQL is a standby, which grants no locks; name the primary in the URL, or both hosts, of which the one that \
-                 takes writes is used",
-            ));
-        }
-        if version < 140_000 {
-            return Err(LockError::misconfigured(
-                "this PostgreSQL is older than 14, the first that the lock store works on",
-            ));
-        }
-        // Behind a pooler it would stay with somebody else's connection: there the functions refuse instead.
-        if !committed && !session.is_pooled(settings, config).await? {
-            session.run("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED").await?;
-        }
-        schema::check(&session, settings, may_make).await?;
-        Ok(session)
-    }
-
     /// Connects, whatever the server is.
     pub(crate) async fn connect(
         settings: &Settings,
@@ -85,7 +50,7 @@ impl Session {
             heard(message);
         };
         let (client, driver) = tls::connect(config, settings, hear).await?;
-        Ok(Self { client, driver, schema: settings.schema.as_str().into(), opened: 0, gave_up })
+        Ok(Self { client, driver, schema: settings.schema.as_str().into(), gave_up })
     }
 
     /// Returns whether there is a pooler by transaction in between, where each transaction may run in another session: what is listened
@@ -141,10 +106,6 @@ impl Session {
                 ))
             }
         }
-    }
-
-    pub(crate) fn server_time(&self) -> i64 {
-        self.opened
     }
 
     pub(crate) fn is_closed(&self) -> bool {

@@ -1,0 +1,43 @@
+//! What every call needs: the settings, and the time here and there.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use lock_core::{Clock, Timestamp};
+
+use crate::url::Settings;
+
+/// What the calls of a store share.
+pub(crate) struct Context {
+    pub(crate) settings: Settings,
+    pub(crate) clock: Clock,
+    pub(crate) server_time: ServerTime,
+}
+
+impl Context {
+    pub(crate) fn new(settings: Settings) -> Self {
+        Self { settings, clock: Clock::system(), server_time: ServerTime::default() }
+    }
+}
+
+/// The server's clock, as its last answer showed it.
+#[derive(Debug, Default)]
+pub(crate) struct ServerTime(Mutex<Option<(Timestamp, i64)>>);
+
+impl ServerTime {
+    pub(crate) fn set(&self, heard: Timestamp, micros: i64) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((heard, micros));
+    }
+
+    /// Returns which time the server's clock shows after a while, or a little earlier. Any, before its first answer.
+    pub(super) fn after(&self, now: Timestamp, left: Duration) -> i64 {
+        match *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some((heard, micros)) => micros.saturating_add(micros_of(now.since(heard))).saturating_add(micros_of(left)),
+            None => i64::MAX,
+        }
+    }
+}
+
+fn micros_of(time: Duration) -> i64 {
+    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
+}

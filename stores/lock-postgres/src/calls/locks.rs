@@ -1,0 +1,184 @@
+//! The calls of single locks: taken, renewed and released, those that came together in one statement.
+
+use lock_core::{AcquireRequest, Attempt, Claim, Freed, Holder, LockError, LockKey, Release, Renewal, Result};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use crate::calls::about;
+use crate::calls::call::Asked;
+use crate::calls::context::Context;
+use crate::calls::values::{beyond, in_the_way, millis, read_holder, texts, too_late};
+use crate::pin::{signed, unsigned};
+use crate::session::Session;
+
+/// The order in which every statement touches rows: two of them never wait for each other in a ring.
+fn by_key<T>(asked: &mut [T], key: impl Fn(&T) -> &LockKey) {
+    asked.sort_by(|one, other| key(one).as_str().cmp(key(other).as_str()));
+}
+
+pub(super) async fn acquire(
+    context: &Context,
+    session: &Session,
+    asked: Vec<Asked<AcquireRequest, Result<Attempt>>>,
+) -> Option<LockError> {
+    let now = context.clock.now();
+    let left = |one: &Asked<AcquireRequest, _>| one.question.execute_within.checked_sub(now.since(one.since));
+    let (mut asked, late): (Vec<_>, Vec<_>) = asked.into_iter().partition(|one| left(one).is_some());
+    for one in late {
+        drop(one.answer.send(Err(too_late())));
+    }
+    if asked.is_empty() {
+        return None;
+    }
+    by_key(&mut asked, |one| &one.question.claim.key);
+    let keys = texts(&asked, |one| one.question.claim.key.as_str().to_owned());
+    let owners = texts(&asked, |one| one.question.claim.owner.to_hex());
+    let ttls: Vec<i64> = asked.iter().map(|one| millis(one.question.claim.ttl)).collect();
+    let floors: Vec<i64> = asked.iter().map(|one| signed(one.question.floor)).collect();
+    let abouts = texts(&asked, |one| about::write(&one.question.info));
+    let deadlines: Vec<i64> =
+        asked.iter().map(|one| context.server_time.after(now, left(one).unwrap_or_default())).collect();
+    let tickets: Vec<_> = asked.iter().map(|one| one.question.ticket.as_ref()).collect();
+    let inboxes: Vec<Option<String>> =
+        tickets.iter().map(|ticket| ticket.map(|ticket| ticket.inbox.to_string())).collect();
+    let stamps: Vec<i64> = tickets.iter().map(|ticket| ticket.map_or(0, |ticket| ticket.stamp.cast_signed())).collect();
+    let grants: Vec<i64> = tickets.iter().map(|ticket| ticket.map_or(0, |ticket| millis(ticket.grant_ttl))).collect();
+    let text = format!(
+        "SELECT * FROM {}.acquire_v1($1, $2::text[]::uuid[], $3, $4, $5, $6, $7, $8, $9, $10)",
+        context.settings.schema
+    );
+    let answer = session
+        .ask(
+            &text,
+            &[
+                (&keys, Type::TEXT_ARRAY),
+                (&owners, Type::TEXT_ARRAY),
+                (&ttls, Type::INT8_ARRAY),
+                (&floors, Type::INT8_ARRAY),
+                (&abouts, Type::TEXT_ARRAY),
+                (&deadlines, Type::INT8_ARRAY),
+                (&inboxes, Type::TEXT_ARRAY),
+                (&stamps, Type::INT8_ARRAY),
+                (&grants, Type::INT8_ARRAY),
+                (&context.settings.commit, Type::TEXT),
+            ],
+        )
+        .await;
+    drop(tickets);
+    match answer {
+        Ok(rows) if rows.len() == asked.len() => {
+            if let Some(last) = rows.last() {
+                context.server_time.set(context.clock.now(), last.get("now_us"));
+            }
+            for (one, row) in asked.into_iter().zip(&rows) {
+                let attempt = attempt(&one.question, row);
+                drop(one.answer.send(attempt));
+            }
+            None
+        }
+        Ok(_) => give_all(asked, &LockError::unavailable("PostgreSQL gave fewer answers than there were claims")),
+        Err(error) => give_all(asked, &error),
+    }
+}
+
+fn give_all<Q, A>(asked: Vec<Asked<Q, Result<A>>>, error: &LockError) -> Option<LockError> {
+    for one in asked {
+        drop(one.answer.send(Err(error.clone())));
+    }
+    Some(error.clone())
+}
+
+/// Reads what became of one claim.
+fn attempt(request: &AcquireRequest, row: &Row) -> Result<Attempt> {
+    let outcome: &str = row.get("outcome");
+    match outcome {
+        "granted" => Ok(Attempt::Granted { token: unsigned(row.get("token")) }),
+        "late" => Err(too_late().with_key(&request.claim.key)),
+        "floor" => Err(beyond(request)),
+        _ => {
+            let holder = in_the_way(row, "about");
+            Ok(if outcome == "queued" { Attempt::Queued { holder } } else { Attempt::Held { holder } })
+        }
+    }
+}
+
+pub(super) async fn renew(context: &Context, session: &Session, claims: &[Claim]) -> Vec<Result<Renewal>> {
+    // The order of the claims, by key.
+    let mut order: Vec<usize> = (0..claims.len()).collect();
+    order.sort_by(|one, other| claims[*one].key.as_str().cmp(claims[*other].key.as_str()));
+    let keys = texts(&order, |index| claims[*index].key.as_str().to_owned());
+    let owners = texts(&order, |index| claims[*index].owner.to_hex());
+    let ttls: Vec<i64> = order.iter().map(|index| millis(claims[*index].ttl)).collect();
+    let text = format!("SELECT renewed FROM {}.renew_v1($1, $2::text[]::uuid[], $3, $4)", context.settings.schema);
+    let answer = session
+        .ask(
+            &text,
+            &[
+                (&keys, Type::TEXT_ARRAY),
+                (&owners, Type::TEXT_ARRAY),
+                (&ttls, Type::INT8_ARRAY),
+                (&context.settings.commit, Type::TEXT),
+            ],
+        )
+        .await;
+    match answer {
+        Ok(rows) if rows.len() == claims.len() => {
+            let mut answers = vec![Ok(Renewal::Lost); claims.len()];
+            for (index, row) in order.into_iter().zip(&rows) {
+                answers[index] = Ok(if row.get(0) { Renewal::Renewed } else { Renewal::Lost });
+            }
+            answers
+        }
+        Ok(_) => {
+            vec![Err(LockError::unavailable("PostgreSQL gave fewer answers than there were leases")); claims.len()]
+        }
+        Err(error) => vec![Err(error); claims.len()],
+    }
+}
+
+pub(super) async fn release(
+    context: &Context,
+    session: &Session,
+    mut asked: Vec<Asked<Release, Result<Freed>>>,
+) -> Option<LockError> {
+    by_key(&mut asked, |one| &one.question.claim.key);
+    let keys = texts(&asked, |one| one.question.claim.key.as_str().to_owned());
+    let owners = texts(&asked, |one| one.question.claim.owner.to_hex());
+    let keeps: Vec<i64> = asked.iter().map(|one| millis(one.question.keep_for)).collect();
+    let run = |one: &Asked<Release, Result<Freed>>| one.question.run;
+    let every: Vec<Option<i64>> = asked.iter().map(|one| run(one).map(|run| millis(run.every))).collect();
+    let remembered: Vec<Option<i64>> = asked.iter().map(|one| run(one).map(|run| millis(run.kept_for()))).collect();
+    let succeeded: Vec<Option<bool>> = asked.iter().map(|one| run(one).map(|run| run.succeeded)).collect();
+    let text =
+        format!("SELECT freed FROM {}.release_v1($1, $2::text[]::uuid[], $3, $4, $5, $6, $7)", context.settings.schema);
+    let answer = session
+        .ask(
+            &text,
+            &[
+                (&keys, Type::TEXT_ARRAY),
+                (&owners, Type::TEXT_ARRAY),
+                (&keeps, Type::INT8_ARRAY),
+                (&every, Type::INT8_ARRAY),
+                (&remembered, Type::INT8_ARRAY),
+                (&succeeded, Type::BOOL_ARRAY),
+                (&context.settings.commit, Type::TEXT),
+            ],
+        )
+        .await;
+    match answer {
+        Ok(rows) if rows.len() == asked.len() => {
+            for (one, row) in asked.into_iter().zip(&rows) {
+                drop(one.answer.send(Ok(if row.get(0) { Freed::Released } else { Freed::NotHeld })));
+            }
+            None
+        }
+        Ok(_) => give_all(asked, &LockError::unavailable("PostgreSQL gave fewer answers than there were claims")),
+        Err(error) => give_all(asked, &error),
+    }
+}
+
+pub(super) async fn holder(context: &Context, session: &Session, key: &LockKey) -> Result<Option<Holder>> {
+    let text = format!("SELECT * FROM {}.holder_v1($1)", context.settings.schema);
+    let rows = session.ask(&text, &[(&key.as_str(), Type::TEXT)]).await?;
+    Ok(rows.first().map(|row| read_holder(row, "about")))
+}

@@ -1,0 +1,68 @@
+//! Values of statements and of their rows, as both sides write them.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use lock_core::{AcquireRequest, Holder, LockError};
+use tokio_postgres::Row;
+
+use crate::calls::about;
+use crate::pin::unsigned;
+
+/// How soon a waiter asks again for a lock that an open transaction keeps: nobody tells it of the end of that.
+const PINNED: Duration = Duration::from_millis(50);
+
+pub(super) fn millis(time: Duration) -> i64 {
+    // Longer than a century is no lease, and would not fit the server's calendar.
+    i64::try_from(time.as_millis()).unwrap_or(i64::MAX).min(100 * 366 * 24 * 3_600_000)
+}
+
+pub(super) fn time(millis: i64) -> Duration {
+    Duration::from_millis(u64::try_from(millis).unwrap_or_default())
+}
+
+pub(super) fn texts<T>(asked: &[T], text: impl Fn(&T) -> String) -> Vec<String> {
+    asked.iter().map(text).collect()
+}
+
+pub(super) fn too_late() -> LockError {
+    LockError::not_executed(
+        "PostgreSQL came to the claim when its time was over, and did not take the lock; try again, or look for what keeps the database busy",
+    )
+}
+
+pub(super) fn beyond(request: &AcquireRequest) -> LockError {
+    LockError::misconfigured(format!(
+        "the newest token known, {}, lies more than an hour ahead of the clock of PostgreSQL, so no token can exceed it; find out which \
+         resource stored it",
+        request.floor,
+    ))
+    .with_key(&request.claim.key)
+}
+
+/// Reads who has a lock that was refused, which may be a transaction that is still open.
+pub(super) fn in_the_way(row: &Row, described: &str) -> Holder {
+    let mut holder = read_holder(row, described);
+    if row.get("pinned") {
+        holder.ttl_left = Some(PINNED);
+    }
+    holder
+}
+
+/// Reads a holder, whose description has a column of this name.
+pub(super) fn read_holder(row: &Row, described: &str) -> Holder {
+    let owner: Option<&str> = row.get("owner");
+    let owner = owner.and_then(|text| lock_core::OwnerId::from_hex(&text.replace('-', "")));
+    let mut holder = Holder::foreign(row.get::<_, Option<i64>>("left_ms").map(time));
+    holder.info = row.get::<_, Option<&str>>(described).and_then(about::read);
+    holder.token = row.get::<_, Option<i64>>("token").map(unsigned);
+    let since: Option<i64> = row.get("since_us");
+    holder.since = since
+        .and_then(|micros| SystemTime::checked_add(&UNIX_EPOCH, Duration::from_micros(u64::try_from(micros).ok()?)));
+    match owner {
+        Some(_) => {
+            holder.owner = owner;
+            holder
+        }
+        None => holder.kept(),
+    }
+}

@@ -1,0 +1,10 @@
+//! Sessions of the database, and whether the store can be called in them.
+
+mod connection;
+pub(crate) mod migrate;
+mod open;
+pub(crate) mod schema;
+mod tls;
+
+pub(crate) use connection::Session;
+pub(crate) use open::{Opened, open};

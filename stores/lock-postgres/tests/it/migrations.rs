@@ -1,0 +1,113 @@
+//! A database whose schema an earlier build has made.
+
+use lock_core::testing::{PostgresServer, limit};
+use lock_core::{AcquireRequest, HolderInfo, LockBackend, LockErrorKind};
+use lock_postgres::PostgresStore;
+
+use crate::support::{LONG, claim, granted, on_runtime, refused};
+
+/// What the first version made, and what is never changed.
+const FIRST: &str = include_str!("../../sql/v1.sql");
+
+/// Holds a lock as a program of the first version does.
+const HELD: &str = "SELECT outcome FROM lock_core.acquire_v1('{held}', '{00000000-0000-0000-0000-000000000001}', '{600000}', '{0}', '{x}', \
+                    '{9000000000000000}', '{NULL}', '{0}', '{0}', 'on')";
+
+fn url(server: &PostgresServer, user: &str, rest: &str) -> String {
+    format!("postgres://{user}@127.0.0.1:{}/postgres{rest}", server.port())
+}
+
+#[track_caller]
+fn says(error: Result<(), lock_core::LockError>, words: &[&str]) {
+    let error = error.expect_err("it is refused");
+    let text = error.to_string();
+    assert!(error.kind() == LockErrorKind::Misconfigured && words.iter().all(|word| text.contains(word)), "{text}");
+}
+
+async fn connects(url: &str) -> Result<(), lock_core::LockError> {
+    let store = PostgresStore::new(url).unwrap();
+    let request = AcquireRequest::new(claim("connects", LONG), HolderInfo::new("here", 1, "test"));
+    store.try_acquire(&request).await.map(drop)
+}
+
+#[test]
+#[limit]
+fn an_earlier_schema_is_migrated_by_its_owner_and_others_are_told_what_to_run() {
+    on_runtime(async {
+        let server = PostgresServer::start();
+        server.run(FIRST);
+        server.run("CREATE ROLE app LOGIN; CREATE ROLE stranger; GRANT USAGE ON SCHEMA lock_core TO app");
+        server.run("GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA lock_core TO app");
+        assert_eq!(server.run(HELD), "granted");
+        for url in [url(&server, "app", ""), url(&server, "test", "?migrate=never")] {
+            says(
+                connects(&url).await,
+                &["has version 1", "version 2", "run sql/v2.sql of", "owner of the schema lock_core"],
+            );
+        }
+        let versions = "SELECT version, oldest FROM lock_core.meta";
+        assert_eq!(server.run(versions), "1|1", "nothing was changed");
+
+        let owner = PostgresStore::new(&server.url()).unwrap();
+        granted(&owner, &claim("migrates", LONG)).await;
+        assert_eq!(server.run(versions), "2|1", "programs of the first version go on");
+        assert!(refused(&owner, &claim("held", LONG)).await, "whoever had a lock has it still");
+        connects(&url(&server, "app", "?migrate=never")).await.unwrap();
+        let may = |user: &str| {
+            server.run(&format!(
+                "SELECT has_function_privilege('{user}', 'lock_core.mark_done(text, bigint, text)', 'EXECUTE')"
+            ))
+        };
+        assert_eq!([may("app"), may("stranger")], ["t", "f"], "whoever may pin may mark");
+    });
+}
+
+#[test]
+#[limit]
+fn an_earlier_schema_is_migrated_by_hand_or_by_one_of_many() {
+    on_runtime(async {
+        let server = PostgresServer::start();
+        let earlier = |schema: &str| {
+            format!("DROP FUNCTION {schema}.mark_done(text, bigint, text); UPDATE {schema}.meta SET version = 1")
+        };
+        server.run(&PostgresStore::schema("locks"));
+        server.run(&earlier("locks"));
+        let never = url(&server, "test", "?schema=locks&migrate=never");
+        says(connects(&never).await, &["run sql/v2.sql of", "owner of the schema locks"]);
+        for _ in 0..2 {
+            server.run(&PostgresStore::migration("locks", 1));
+            connects(&never).await.unwrap();
+        }
+        // Made by a build that had the function, and called that the first version.
+        server.run("UPDATE locks.meta SET version = 1");
+        connects(&url(&server, "test", "?schema=locks")).await.unwrap();
+        assert_eq!(server.run("SELECT version FROM locks.meta"), "2");
+
+        server.run(FIRST);
+        for _ in 0..2 {
+            let come = |_| {
+                tokio::spawn({
+                    let url = server.url();
+                    async move { connects(&url).await }
+                })
+            };
+            for one in (0..8).map(come).collect::<Vec<_>>() {
+                one.await.unwrap().unwrap();
+            }
+            server.run(&earlier("lock_core"));
+        }
+    });
+}
+
+#[test]
+#[limit]
+fn a_schema_from_before_the_first_version_was_complete_is_refused() {
+    on_runtime(async {
+        let server = PostgresServer::start();
+        server.run(FIRST);
+        server.run("DROP FUNCTION lock_core.done_v1(text[], text)");
+        says(connects(&server.url()).await, &["lacks lock_core.done_v1;", "run DROP SCHEMA lock_core CASCADE"]);
+        server.run("DROP SCHEMA lock_core CASCADE");
+        connects(&server.url()).await.unwrap();
+    });
+}
