@@ -8,7 +8,7 @@ use tokio_postgres::AsyncMessage;
 use tokio_postgres::types::Type;
 
 use crate::pin::unsigned;
-use crate::session::{Opened, open};
+use crate::session::{Opened, Session, open};
 use crate::url::Settings;
 
 /// How often the session is asked whether it is still there, and the tables are swept.
@@ -43,7 +43,7 @@ impl Drop for Closed<'_> {
 async fn hear<F: Future<Output = Result<()>>>(settings: &Settings, sweep: impl Fn() -> F, inbox: &Inbox) -> Result<()> {
     let config = settings.listen.as_ref().unwrap_or(&settings.config);
     let (told, mut messages) = mpsc::unbounded_channel();
-    let Opened { mut session, .. } = open(settings, config, true, move |message| {
+    let Opened { session, .. } = open(settings, config, true, move |message| {
         if let AsyncMessage::Notification(notification) = message {
             let _ = told.send(notification.payload().to_owned());
         }
@@ -68,19 +68,29 @@ async fn hear<F: Future<Output = Result<()>>>(settings: &Settings, sweep: impl F
     session.ask(&format!("SELECT pg_advisory_lock({}.presence_v1($1))", settings.schema), &[(&id, Type::TEXT)]).await?;
     inbox.set_open(true);
     inbox.reconnected();
+    // Beside the messages: many of them keep nobody from sweeping, and a sweep keeps no grant waiting.
+    let mut tended = std::pin::pin!(tend(&session, sweep));
     loop {
         tokio::select! {
             message = messages.recv() => match message {
                 Some(text) => deliver(inbox, &text),
+                // The connection has ended.
                 None => return Ok(()),
             },
-            () = session.ended() => return Ok(()),
-            () = pause() => {
-                session.run("SELECT 1").await?;
-                if let Err(error) = sweep().await {
-                    tracing::debug!(%error, "locks that were freed long ago have not been removed from PostgreSQL");
-                }
-            }
+            error = &mut tended => return Err(error),
+        }
+    }
+}
+
+/// Has the tables swept now and then, for as long as the session answers.
+async fn tend<F: Future<Output = Result<()>>>(session: &Session, sweep: impl Fn() -> F) -> LockError {
+    loop {
+        pause().await;
+        if let Err(error) = session.run("SELECT 1").await {
+            return error;
+        }
+        if let Err(error) = sweep().await {
+            tracing::debug!(%error, "locks that were freed long ago have not been removed from PostgreSQL");
         }
     }
 }

@@ -111,11 +111,6 @@ impl Session {
     pub(crate) fn is_closed(&self) -> bool {
         self.client.is_closed() || self.driver.is_finished()
     }
-
-    /// Waits until the connection ends.
-    pub(crate) async fn ended(&mut self) {
-        let _ = (&mut self.driver).await;
-    }
 }
 
 /// Whether the server says that a commit is on its own disk only, although it should have waited: the statement succeeds all the same.

@@ -45,6 +45,30 @@ fn a_waiter_whose_process_is_gone_is_passed_over_at_once() {
 
 #[test]
 #[limit]
+fn a_process_that_hears_messages_all_the_time_sweeps_too() {
+    on_runtime(async {
+        let server = PostgresServer::start();
+        let store = PostgresStore::new(&server.url()).unwrap();
+        let (inbox, _reports) = inbox(EventLog::default());
+        let rule = async {
+            while !inbox.is_open() {
+                tokio::task::yield_now().await;
+            }
+            let client = session(&server).await;
+            let swept = "SELECT swept > '-infinity' FROM lock_core.meta";
+            while !client.query_one(swept, &[]).await.unwrap().get::<_, bool>(0) {
+                client.batch_execute("SELECT pg_notify('lock_core_revoked', 'noise'), pg_sleep(0.05)").await.unwrap();
+            }
+        };
+        tokio::select! {
+            () = rule => {}
+            error = store.drive(inbox.clone()) => panic!("the store stopped to listen: {error}"),
+        }
+    });
+}
+
+#[test]
+#[limit]
 fn nobody_waits_for_the_transaction_of_a_user() {
     on_runtime(async {
         let (server, store) = store();
