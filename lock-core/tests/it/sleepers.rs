@@ -1,5 +1,6 @@
 //! Waits that last: whoever has waited for seconds sleeps, asks seldom, and is served all the same.
 
+mod confirmation;
 mod faults;
 mod masters;
 
@@ -26,7 +27,11 @@ fn words(server: &RedisServer, command: &[&str]) -> Vec<String> {
 
 /// The fields of each entry of `k`: inbox, stamp, confirmed, and so on.
 fn entries(server: &RedisServer) -> Vec<Vec<String>> {
-    let entries = words(server, &["HVALS", "{k}@waiters"]);
+    entries_of(server, "{k}@waiters")
+}
+
+fn entries_of(server: &RedisServer, waiters: &str) -> Vec<Vec<String>> {
+    let entries = words(server, &["HVALS", waiters]);
     let fields = entries.iter().map(|entry| entry.split('|').map(str::to_owned).collect::<Vec<_>>());
     // What is known of foreign clients is none.
     fields.filter(|fields| fields.len() > 2).collect()
@@ -41,10 +46,14 @@ fn stamps(server: &RedisServer) -> Vec<String> {
 
 /// Makes everybody in the queue of `k` look as if it had come long ago.
 fn age(server: &RedisServer) {
-    for pair in words(server, &["ZRANGE", "{k}@queue", "0", "-1", "WITHSCORES"]).chunks(2) {
+    age_queue(server, "{k}@queue");
+}
+
+fn age_queue(server: &RedisServer, queue: &str) {
+    for pair in words(server, &["ZRANGE", queue, "0", "-1", "WITHSCORES"]).chunks(2) {
         let (score, long_ago) = (pair[1].parse::<f64>().unwrap(), now(server) as f64 - 1e9);
         if score > long_ago {
-            server.command(&["ZADD", "{k}@queue", "XX", &format!("{}", score - 2e9), &pair[0]]);
+            server.command(&["ZADD", queue, "XX", &format!("{}", score - 2e9), &pair[0]]);
         }
     }
 }

@@ -7,7 +7,7 @@ use lock_core::testing::{FaultProxy, RedisServer, Reply, Stopwatch, limit};
 use tokio::task::JoinSet;
 
 use super::{age, all_asleep, asleep, entries, now, queue_up, stamps, wait_for_k};
-use crate::support::{LONG, MS, SECOND, Scratch, Worker, eventually, locks, take, warm};
+use crate::support::{LONG, MS, SECOND, Scratch, Worker, eventually, locks, nothing_is_left, take, warm};
 
 /// A process that takes leases of three seconds.
 async fn process(server: &RedisServer, scratch: &Scratch) -> Worker {
@@ -152,6 +152,80 @@ async fn a_queue_that_is_lost_is_entered_again_at_once() {
     }
     lost.assert_within(5 * SECOND, "fifty turns after everything was lost");
     drop(guard);
+}
+
+/// All of twenty processes, each of which waits for the same fifty locks.
+#[tokio::test]
+#[limit(300)]
+async fn a_thousand_that_sleep_are_served_again_when_the_server_has_been_restarted() {
+    const PROCESSES: usize = 20;
+    const LOCKS: usize = 50;
+    let mut server = RedisServer::start();
+    let holder = locks(&server);
+    let (mut held, mut tasks) = (Vec::new(), JoinSet::new());
+    for lock in 0..LOCKS {
+        held.push(holder.lock(format!("k{lock}")).with_ttl(LONG).await.unwrap());
+    }
+    for _ in 0..PROCESSES {
+        let locks = locks(&server);
+        for lock in 0..LOCKS {
+            let wait = locks.lock(format!("k{lock}")).with_wait(LONG);
+            tasks.spawn(async move { wait.await.unwrap().release().await.map(drop) });
+        }
+    }
+    let queue = |lock: usize| format!("{{k{lock}}}@queue");
+    let standing = |lock| server.command(&["ZCARD", &queue(lock)]) == Reply::Int(PROCESSES as i64);
+    eventually("all wait", || (0..LOCKS).all(standing)).await;
+    for lock in 0..LOCKS {
+        super::age_queue(&server, &queue(lock));
+    }
+    let sleeping = |lock| {
+        let now = now(&server);
+        let entries = super::entries_of(&server, &format!("{{k{lock}}}@waiters"));
+        entries.len() == PROCESSES && entries.iter().all(|entry| entry[2].parse::<i64>().unwrap() > now)
+    };
+    eventually("all sleep", || (0..LOCKS).all(sleeping)).await;
+    server.kill();
+    server.restart();
+    let back = Stopwatch::start();
+    while let Some(done) = tasks.join_next().await {
+        // A lock of which the restart took the lease is lost, which its holder is told.
+        done.unwrap().unwrap();
+    }
+    // Fifty queues of twenty move on at the same time: how soon that is done, the machine decides.
+    println!("figure: a thousand turns after a restart: {:?}", back.elapsed());
+    drop(held);
+    nothing_is_left(&server).await;
+}
+
+/// It takes the lock out of our hands, and leaves it, twice.
+#[tokio::test]
+#[limit]
+async fn a_foreign_client_that_comes_and_goes_costs_no_place() {
+    let server = RedisServer::start();
+    let guard = locks(&server).lock("k").with_ttl(LONG).with_renew(Renew::Off).await.unwrap();
+    let mut tasks = JoinSet::new();
+    queue_up(&server, &mut tasks, 4).await;
+    all_asleep(&server, 4).await;
+    for _ in 0..2 {
+        server.command(&["SET", "k", "foreign", "PX", "60000"]);
+        // The first two look at it again and again, the others are as they were.
+        eventually("two watch it", || asleep(&server) == 2).await;
+        let before = stamps(&server);
+        eventually("they do", || stamps(&server).iter().filter(|stamp| !before.contains(stamp)).count() == 2).await;
+        assert_eq!((entries(&server).len(), asleep(&server)), (4, 2));
+        server.command(&["SET", "k", "another", "PX", "60000"]);
+    }
+    let gone = Stopwatch::start();
+    server.command(&["DEL", "k"]);
+    let mut order = Vec::new();
+    while let Some(name) = tasks.join_next().await {
+        order.push(name.unwrap());
+    }
+    gone.assert_within(5 * SECOND, "the turns of all");
+    assert_eq!(order, [0, 1, 2, 3]);
+    drop(guard);
+    nothing_is_left(&server).await;
 }
 
 /// Nobody is told of that, as of a message that is lost: who watches the lock looks now and then.
