@@ -1,6 +1,7 @@
-//! SeaORM: one write of an existing table, under a lock that nobody else can get before the commit.
+//! SeaORM: one write of an existing table, under a lock that nobody else can get before the commit; and a migration whose mark is in its
+//! transaction.
 
-use lock_core::LockManager;
+use lock_core::{JobVersion, LockManager};
 use lock_postgres as _; // enters the scheme
 use sea_orm::{ConnectionTrait, Database, DbBackend, Statement, TransactionTrait};
 
@@ -20,5 +21,21 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     transaction.commit().await?;
     guard.release().await?;
     println!("account 7 is written");
+
+    let version = JobVersion::new("v43")?;
+    let done = locks.lock("migrate:account").once_for("v43").run(async |guard| {
+        let transaction = db.begin().await?;
+        let mark = lock_postgres::mark_done(guard, &version);
+        let (key, token, version) = mark.values();
+        let values = [key.into(), token.into(), version.into()];
+        transaction.execute_raw(Statement::from_sql_and_values(DbBackend::Postgres, mark.text(), values)).await?;
+        transaction.execute_unprepared("UPDATE account SET balance = balance * 100").await?;
+        transaction.commit().await?;
+        Ok::<_, Box<dyn std::error::Error>>(())
+    });
+    match done.await? {
+        Some(()) => println!("migrated"),
+        None => println!("migrated before, by whoever"),
+    }
     Ok(())
 }

@@ -1,6 +1,6 @@
-//! sqlx: one write of an existing table, under a lock that nobody else can get before the commit.
+//! sqlx: one write of an existing table, under a lock that nobody else can get before the commit; and a migration whose mark is in its transaction.
 
-use lock_core::LockManager;
+use lock_core::{JobVersion, LockManager};
 use lock_postgres as _; // enters the scheme
 
 #[tokio::main(flavor = "current_thread")]
@@ -22,5 +22,24 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let (balance,): (i64,) = sqlx::query_as("SELECT balance FROM account WHERE id = 7").fetch_one(&pool).await?;
     println!("account 7 has {balance}");
+
+    let version = JobVersion::new("v42")?;
+    let done = locks.lock("migrate:account").once_for("v42").run(async |guard| {
+        let mut transaction = pool.begin().await?;
+        let mark = lock_postgres::mark_done(guard, &version);
+        sqlx::query("SELECT lock_core.mark_done($1, $2, $3)")
+            .bind(mark.key())
+            .bind(mark.token())
+            .bind(mark.version())
+            .execute(&mut *transaction)
+            .await?;
+        sqlx::query("UPDATE account SET balance = balance * 100").execute(&mut *transaction).await?;
+        transaction.commit().await?;
+        Ok::<_, Box<dyn std::error::Error>>(())
+    });
+    match done.await? {
+        Some(()) => println!("migrated"),
+        None => println!("migrated before, by whoever"),
+    }
     Ok(())
 }
