@@ -8,7 +8,7 @@ use tokio_postgres::types::Type;
 
 use crate::calls::about;
 use crate::calls::context::Context;
-use crate::calls::values::{beyond, in_the_way, millis, texts, time, too_late};
+use crate::calls::values::{beyond, exactly, in_the_way, millis, order_by_key, texts, time, too_late};
 use crate::pin::{signed, unsigned};
 use crate::session::Session;
 
@@ -22,14 +22,13 @@ pub(super) async fn acquire_all(
     let Some(first) = requests.first() else { return Ok(AttemptAll::Granted { tokens: Vec::new() }) };
     let now = context.clock.now();
     let Some(left) = first.execute_within.checked_sub(now.since(since)) else { return Err(too_late()) };
-    let mut order: Vec<usize> = (0..requests.len()).collect();
-    order.sort_by(|one, other| requests[*one].claim.key.as_str().cmp(requests[*other].claim.key.as_str()));
+    let order = order_by_key(requests.len(), |index| &requests[index].claim.key);
     let keys = texts(&order, |index| requests[*index].claim.key.as_str().to_owned());
     let owners = texts(&order, |index| requests[*index].claim.owner.to_hex());
     let ttls: Vec<i64> = order.iter().map(|index| millis(requests[*index].claim.ttl)).collect();
     let text =
         format!("SELECT * FROM {}.acquire_all_v1($1, $2::text[]::uuid[], $3, $4, $5, $6, $7)", context.settings.schema);
-    let rows = session
+    let answer = session
         .ask(
             &text,
             &[
@@ -42,10 +41,8 @@ pub(super) async fn acquire_all(
                 (&context.settings.commit, Type::TEXT),
             ],
         )
-        .await?;
-    if rows.len() != requests.len() {
-        return Err(LockError::unavailable("PostgreSQL gave fewer answers than there were claims"));
-    }
+        .await;
+    let rows = exactly(requests.len(), "claims", answer)?;
     let outcome = |row: &Row| row.get::<_, String>("outcome");
     if rows.iter().any(|row| outcome(row) == "late") {
         return Err(too_late());

@@ -7,11 +7,11 @@ use tokio_postgres::types::Type;
 use crate::calls::about;
 use crate::calls::call::Asked;
 use crate::calls::context::Context;
-use crate::calls::values::{beyond, in_the_way, millis, read_holder, texts, too_late};
+use crate::calls::values::{beyond, exactly, in_the_way, millis, order_by_key, read_holder, texts, too_late};
 use crate::pin::{signed, unsigned};
 use crate::session::Session;
 
-/// The order in which every statement touches rows: two of them never wait for each other in a ring.
+/// Puts what came together into the order in which every statement touches rows.
 fn by_key<T>(asked: &mut [T], key: impl Fn(&T) -> &LockKey) {
     asked.sort_by(|one, other| key(one).as_str().cmp(key(other).as_str()));
 }
@@ -65,8 +65,8 @@ pub(super) async fn acquire(
         )
         .await;
     drop(tickets);
-    match answer {
-        Ok(rows) if rows.len() == asked.len() => {
+    match exactly(asked.len(), "claims", answer) {
+        Ok(rows) => {
             if let Some(last) = rows.last() {
                 context.server_time.set(context.clock.now(), last.get("now_us"));
             }
@@ -76,7 +76,6 @@ pub(super) async fn acquire(
             }
             None
         }
-        Ok(_) => give_all(asked, &LockError::unavailable("PostgreSQL gave fewer answers than there were claims")),
         Err(error) => give_all(asked, &error),
     }
 }
@@ -103,9 +102,7 @@ fn attempt(request: &AcquireRequest, row: &Row) -> Result<Attempt> {
 }
 
 pub(super) async fn renew(context: &Context, session: &Session, claims: &[Claim]) -> Vec<Result<Renewal>> {
-    // The order of the claims, by key.
-    let mut order: Vec<usize> = (0..claims.len()).collect();
-    order.sort_by(|one, other| claims[*one].key.as_str().cmp(claims[*other].key.as_str()));
+    let order = order_by_key(claims.len(), |index| &claims[index].key);
     let keys = texts(&order, |index| claims[*index].key.as_str().to_owned());
     let owners = texts(&order, |index| claims[*index].owner.to_hex());
     let ttls: Vec<i64> = order.iter().map(|index| millis(claims[*index].ttl)).collect();
@@ -121,16 +118,13 @@ pub(super) async fn renew(context: &Context, session: &Session, claims: &[Claim]
             ],
         )
         .await;
-    match answer {
-        Ok(rows) if rows.len() == claims.len() => {
+    match exactly(claims.len(), "leases", answer) {
+        Ok(rows) => {
             let mut answers = vec![Ok(Renewal::Lost); claims.len()];
             for (index, row) in order.into_iter().zip(&rows) {
                 answers[index] = Ok(if row.get(0) { Renewal::Renewed } else { Renewal::Lost });
             }
             answers
-        }
-        Ok(_) => {
-            vec![Err(LockError::unavailable("PostgreSQL gave fewer answers than there were leases")); claims.len()]
         }
         Err(error) => vec![Err(error); claims.len()],
     }
@@ -165,14 +159,13 @@ pub(super) async fn release(
             ],
         )
         .await;
-    match answer {
-        Ok(rows) if rows.len() == asked.len() => {
+    match exactly(asked.len(), "claims", answer) {
+        Ok(rows) => {
             for (one, row) in asked.into_iter().zip(&rows) {
                 drop(one.answer.send(Ok(if row.get(0) { Freed::Released } else { Freed::NotHeld })));
             }
             None
         }
-        Ok(_) => give_all(asked, &LockError::unavailable("PostgreSQL gave fewer answers than there were claims")),
         Err(error) => give_all(asked, &error),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lock_core::{AcquireRequest, Holder, LockError};
+use lock_core::{AcquireRequest, Holder, LockError, LockKey, Result};
 use tokio_postgres::Row;
 
 use crate::calls::about;
@@ -22,6 +22,24 @@ pub(super) fn time(millis: i64) -> Duration {
 
 pub(super) fn texts<T>(asked: &[T], text: impl Fn(&T) -> String) -> Vec<String> {
     asked.iter().map(text).collect()
+}
+
+/// Returns the places of so many claims in the order in which every statement touches rows: two of them never wait for each
+/// other in a ring.
+pub(super) fn order_by_key<'a>(count: usize, key: impl Fn(usize) -> &'a LockKey) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..count).collect();
+    order.sort_by(|one, other| key(*one).as_str().cmp(key(*other).as_str()));
+    order
+}
+
+/// Returns the rows of an answer, if there is one for each that was asked about.
+pub(super) fn exactly(count: usize, what: &str, answer: Result<Vec<Row>>) -> Result<Vec<Row>> {
+    match answer {
+        Ok(rows) if rows.len() != count => {
+            Err(LockError::unavailable(format!("PostgreSQL gave fewer answers than there were {what}")))
+        }
+        answer => answer,
+    }
 }
 
 pub(super) fn too_late() -> LockError {
