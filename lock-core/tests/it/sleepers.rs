@@ -3,6 +3,7 @@
 mod confirmation;
 mod faults;
 mod masters;
+mod together;
 
 use std::time::Duration;
 

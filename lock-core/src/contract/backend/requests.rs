@@ -89,6 +89,9 @@ pub struct AcquireRequest {
     /// is not, the caller gets a ticket and asks again at once, so the store need not find out who holds it and may
     /// answer [`Attempt::Contended`](crate::Attempt::Contended).
     pub tentative: bool,
+    /// Whether the claim slept in the queue, and only confirms its place, as far as it knows. The store may keep it for a few
+    /// milliseconds, and confirm several together.
+    pub asleep: bool,
 }
 
 impl AcquireRequest {
@@ -105,6 +108,7 @@ impl AcquireRequest {
             kept_for: Duration::ZERO,
             ticket: None,
             tentative: false,
+            asleep: false,
         }
     }
 }

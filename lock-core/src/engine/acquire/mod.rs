@@ -11,7 +11,7 @@ use std::time::Duration;
 use tracing::{Instrument as _, Span};
 
 use crate::contract::event::{GrantPath, LockEventKind};
-use crate::engine::acquire::pauses::{pause_after, poll_pause};
+use crate::engine::acquire::pauses::{again_at, poll_pause};
 use crate::engine::acquire::turn::guest_of;
 use crate::engine::claim::spec::LockSpec;
 use crate::engine::claim::{Carried, ClaimAnswer, ClaimGuard, Handoff, LocalPlace, PendingClaim, Success, retire};
@@ -276,13 +276,14 @@ impl Acquire {
                     // A holder of the classic protocol does not announce its release: it is polled.
                     let is_announced = queued && holder.info.is_some();
                     refusals = if is_announced || pause.is_some() { 0 } else { refusals + 1 };
-                    let pause = pause_after(pause, refusals, self.spec.options.ttl, holder.ttl_left);
+                    let sleep = (pause, &self.engine().ticks);
+                    let again_at = again_at(now, sleep, refusals, self.spec.options.ttl, holder.ttl_left);
                     guard.name_holder(holder.clone());
                     self.contended(Some(holder));
                     if self.spec.options.wait == Wait::None {
                         return Err(LockError::busy(self.holder.clone()));
                     }
-                    now.after(pause)
+                    again_at
                 }
                 Err(error) if error.kind() == LockErrorKind::Unavailable && self.spec.options.wait != Wait::None => {
                     refusals += 1;

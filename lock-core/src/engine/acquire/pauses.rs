@@ -3,22 +3,25 @@
 use std::time::Duration;
 
 use crate::engine::claim::GRANT_TTL;
-use crate::types::system::clock::jitter;
+use crate::engine::shared::ticks::Ticks;
+use crate::types::system::clock::{Timestamp, jitter};
 
 /// The bounds of the pause between attempts, where the holder will not announce its release.
 const POLL: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
 
-/// When a claim asks again that found the lock taken: in the queue, where it may sleep for a while, or after so many refusals.
-pub(super) fn pause_after(
-    sleep: Option<Duration>,
+/// When a claim asks again that found the lock taken by now: in the queue, where it may sleep for a while, or after so many
+/// refusals.
+pub(super) fn again_at(
+    now: Timestamp,
+    (sleep, ticks): (Option<Duration>, &Ticks),
     refusals: u32,
     ttl: Duration,
     ttl_left: Option<Duration>,
-) -> Duration {
+) -> Timestamp {
     match sleep {
-        Some(pause) => asleep(pause, ttl_left),
-        None if refusals == 0 => backstop(ttl, ttl_left),
-        None => poll_pause(refusals, ttl_left),
+        Some(pause) => asleep(now, pause, ttl_left, ticks),
+        None if refusals == 0 => now.after(backstop(ttl, ttl_left)),
+        None => now.after(poll_pause(refusals, ttl_left)),
     }
 }
 
@@ -33,12 +36,14 @@ pub(super) fn poll_pause(refusals: u32, ttl_left: Option<Duration>) -> Duration 
 }
 
 /// When a claim that may sleep for so long asks again: right when the lease in the way would end, and otherwise somewhat earlier
-/// than it must, so that those who fell asleep together do not stay together.
-fn asleep(pause: Duration, ttl_left: Option<Duration>) -> Duration {
+/// than it must, so that those of many processes who fell asleep together do not stay together.
+fn asleep(now: Timestamp, pause: Duration, ttl_left: Option<Duration>, ticks: &Ticks) -> Timestamp {
     if ttl_left.is_some_and(|left| left <= pause) {
-        return pause + jitter(Duration::from_millis(1), Duration::from_millis(20));
+        return now.after(pause + jitter(Duration::from_millis(1), Duration::from_millis(20)));
     }
-    jitter(pause - pause / 5, pause)
+    let at = now.after(jitter(pause - pause / 5, pause));
+    // A short pause would become much shorter.
+    if pause < Duration::from_secs(1) { at } else { ticks.until(at) }
 }
 
 /// When to confirm a place in the store's queue: often enough that a grant in between is worth

@@ -3,6 +3,7 @@
 mod pending;
 mod room;
 mod stage;
+pub(crate) mod ticks;
 
 use std::fmt;
 use std::future::Future;
@@ -22,6 +23,7 @@ use crate::engine::lease::grants::Grants;
 use crate::engine::shared::pending::Pending;
 use crate::engine::shared::room::Room;
 use crate::engine::shared::stage::Stage;
+use crate::engine::shared::ticks::Ticks;
 use crate::engine::timer::Timer;
 use crate::types::error::{LockError, Result};
 use crate::types::key::LockKey;
@@ -42,6 +44,8 @@ pub(crate) struct Engine {
     pub(crate) inbox: Inbox,
     /// Whether the store queues waiters.
     pub(crate) queues: bool,
+    /// When those who sleep ask again.
+    pub(crate) ticks: Ticks,
     /// How far local hand-offs may go.
     pub(crate) handoff: HandoffLimits,
     pub(crate) observers: Arc<Observers>,
@@ -99,6 +103,7 @@ impl Engine {
         let (inbox, messages) = Inbox::new(Arc::clone(&observers));
         let engine = Self {
             queues: backend.capabilities().queue,
+            ticks: Ticks::default(),
             timer: Arc::new(Timer::new(clock.clone(), batch)),
             backend,
             clock,

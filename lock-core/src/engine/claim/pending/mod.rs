@@ -40,6 +40,8 @@ pub(crate) struct PendingClaim {
     listener: Option<Listener>,
     /// Whether the claim stands in the store's queue.
     pub(super) queued: bool,
+    /// Whether it slept there, as of the last answer.
+    asleep: bool,
     /// How often it was sent.
     sends: u32,
     /// Whether it may have stood in the store's queue before its last answer, and so may still be sent a grant.
@@ -117,6 +119,7 @@ impl PendingClaim {
             retiring: before,
             listener: None,
             queued: false,
+            asleep: false,
             sends: 0,
             may_have_queued: false,
             confirmed: Timestamp::from_nanos(0),
@@ -212,6 +215,7 @@ impl PendingClaim {
         let queued = matches!(attempt, Attempt::Queued { .. } | Attempt::Asleep { .. });
         // Once queued, a claim stays queued: it keeps its place also while grants cannot be heard and it asks for no place.
         self.queued |= queued;
+        self.asleep = matches!(attempt, Attempt::Asleep { .. });
         self.told &= matches!(attempt, Attempt::Granted { .. } | Attempt::Shared { .. });
         match attempt {
             Attempt::Granted { token } => {
@@ -245,6 +249,7 @@ impl PendingClaim {
         request.execute_within = limit.since(now).max(FAIR_TIME).min(spec.options.command_timeout());
         request.kept_for = spec.kept_for;
         request.repeated = self.sends > 1;
+        request.asleep = self.asleep && !self.told;
         request
     }
 

@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::contract::backend::{AcquireRequest, Attempt, AttemptAll, BoxFuture, Release};
@@ -241,7 +240,9 @@ impl Node {
                 };
                 if shares { steps::share::acquire(&call) } else { call.call() }
             };
-            let answer = self.ask("acquire", connection, &request.claim.key, (way, Flush::Now), call).await?;
+            let has_time = request.asleep && before.is_none() && !shares && way == Way::default();
+            let flush = if has_time { Flush::Soon } else { Flush::Now };
+            let answer = self.ask("acquire", connection, &request.claim.key, (way, flush), call).await?;
             if let Some(before) = before {
                 self.freed(before);
             }
@@ -266,7 +267,7 @@ impl Node {
                 }
                 Acquired::Asleep(holder, pause) => {
                     self.collisions.note_holder(&request.claim.key, &holder, received);
-                    self.asleep_until.fetch_max(received.after(pause).as_nanos(), Ordering::Relaxed);
+                    self.sleepers.note(received, pause);
                     Ok(Attempt::Asleep { holder, pause })
                 }
                 Acquired::Shared { token, wanted } => {

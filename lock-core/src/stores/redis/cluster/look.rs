@@ -269,7 +269,7 @@ impl Cluster {
         loop {
             clock.sleep_until(again.min(clock.now().after(WHILE_ASLEEP))).await;
             let now = clock.now();
-            let relied_on = |node: &Arc<Node>| node.asleep_until.load(Ordering::Relaxed) > now.as_nanos();
+            let relied_on = |node: &Arc<Node>| node.sleepers.are_there(now);
             if now >= again || self.table.masters().iter().any(|lane| self.table.node(*lane).is_some_and(relied_on)) {
                 return;
             }

@@ -22,17 +22,52 @@ use crate::contract::backend::Inbox;
 use crate::stores::redis::wire::greeting;
 use crate::stores::redis::wire::link::Link;
 use crate::types::system::backoff::Backoff;
-use crate::types::system::clock::Clock;
+use crate::types::system::clock::{Clock, Timestamp};
 use crate::types::system::sync::{Mutex, MutexGuard};
 
 /// How long the connection may take to prove that it is alive, after a renewal without an answer, and while claims sleep.
 const PROOF_WITHIN: Duration = Duration::from_secs(1);
 
-/// How often it must prove that while claims sleep, who ask for nothing that could stay unanswered.
+/// How often it must prove that while claims sleep, who ask for nothing that could stay unanswered; and how often while all of
+/// them sleep for so long at a time that many others stand in front of them.
 const PROOF_EVERY: Duration = Duration::from_secs(5);
+const PROOF_AT_LEAST_EVERY: Duration = Duration::from_secs(30);
+const LONG_SLEEP: Duration = Duration::from_secs(60);
 
 /// The pauses before the server is asked again for what it refused: the first, and the longest.
 const ASK_AGAIN: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
+
+/// Until when claims of our processes sleep at a server, and rely on being told.
+#[derive(Debug, Default)]
+pub(crate) struct Sleepers {
+    until: AtomicU64,
+    /// The same of those who do not sleep long.
+    briefly_until: AtomicU64,
+}
+
+impl Sleepers {
+    /// Notes that a claim asks again after this pause.
+    pub(crate) fn note(&self, now: Timestamp, pause: Duration) {
+        let until = now.after(pause).as_nanos();
+        self.until.fetch_max(until, Ordering::Relaxed);
+        if pause < LONG_SLEEP {
+            self.briefly_until.fetch_max(until, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns whether there are any.
+    pub(crate) fn are_there(&self, now: Timestamp) -> bool {
+        self.until.load(Ordering::Relaxed) > now.as_nanos()
+    }
+
+    /// Returns whether they want to know that the connection is alive, which has last proved it at a moment.
+    fn need_proof(&self, proven: Timestamp, now: Timestamp) -> bool {
+        let briefly = self.briefly_until.load(Ordering::Relaxed) > now.as_nanos();
+        // With the slack of half a look: two of them are never exactly so far apart.
+        let long_ago = now.since(proven) + PROOF_EVERY / 2 >= PROOF_AT_LEAST_EVERY;
+        self.are_there(now) && (briefly || long_ago)
+    }
+}
 
 /// The listening connections of one store, one for each runtime with a keeper.
 #[derive(Debug, Default)]
@@ -103,15 +138,16 @@ impl ChangeListener {
     }
 
     /// Checks that the connection is alive after each renewal that got no answer, and now and then while claims sleep. Ends when
-    /// it is not. `asleep_until` is when the last of them asks again.
-    pub(crate) async fn prove_alive(&self, asleep_until: &AtomicU64) {
+    /// it is not.
+    pub(crate) async fn prove_alive(&self, sleepers: &Sleepers) {
         let clock = Clock::system();
+        let mut proven = clock.now();
         loop {
             let soon = clock.now().after(PROOF_EVERY);
             tokio::select! {
                 () = self.doubted.notified() => {}
                 () = clock.sleep_until(soon) => {
-                    if asleep_until.load(Ordering::Relaxed) < clock.now().as_nanos() {
+                    if !sleepers.need_proof(proven, clock.now()) {
                         continue;
                     }
                 }
@@ -125,6 +161,7 @@ impl ChangeListener {
                 return;
             }
             self.in_doubt.store(false, Ordering::Relaxed);
+            proven = clock.now();
         }
     }
 
@@ -208,5 +245,41 @@ impl Drop for Unanswered<'_> {
             listener.in_doubt.store(true, Ordering::Relaxed);
             listener.doubted.notify_one();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::Sleepers;
+    use crate::types::system::clock::Timestamp;
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::from_nanos(0).after(Duration::from_secs(seconds))
+    }
+
+    /// At which looks within two minutes, one every 5 s, the connection is asked to prove that it is alive.
+    fn proofs(sleepers: &Sleepers) -> Vec<u64> {
+        let mut proven = at(1000);
+        let mut proofs = Vec::new();
+        for look in (1005..1120).step_by(5) {
+            if sleepers.need_proof(proven, at(look)) {
+                proven = at(look);
+                proofs.push(look - 1000);
+            }
+        }
+        proofs
+    }
+
+    #[test]
+    fn a_connection_proves_that_it_is_alive_while_claims_sleep_and_seldom_while_all_sleep_long() {
+        let sleepers = Sleepers::default();
+        assert_eq!(proofs(&sleepers), [0; 0]);
+        sleepers.note(at(1000), Duration::from_secs(90));
+        assert!(sleepers.are_there(at(1089)) && !sleepers.are_there(at(1090)));
+        assert_eq!(proofs(&sleepers), [30, 60]);
+        sleepers.note(at(1000), Duration::from_secs(20));
+        assert_eq!(proofs(&sleepers), [5, 10, 15, 45, 75]);
     }
 }

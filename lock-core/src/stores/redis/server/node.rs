@@ -17,7 +17,7 @@ use crate::stores::redis::place::discovery::Place;
 use crate::stores::redis::place::redirect::{Redirections, Refusal};
 use crate::stores::redis::place::repeats::Repeats;
 use crate::stores::redis::place::slots::Found;
-use crate::stores::redis::server::changes::ChangeListeners;
+use crate::stores::redis::server::changes::{ChangeListeners, Sleepers};
 use crate::stores::redis::server::collisions::Collisions;
 use crate::stores::redis::server::pool::Pool;
 use crate::stores::redis::server::renewals::Renewals;
@@ -51,7 +51,9 @@ impl Way {
         if self.asking {
             Box::pin(connection.link.eval_asking(&eval)).await.into()
         } else {
-            connection.call(Call::Eval(eval), flush).await
+            // What has time confirms a place.
+            let call = if flush == Flush::Soon { Call::Place(eval) } else { Call::Eval(eval) };
+            connection.call(call, flush).await
         }
     }
 }
@@ -81,8 +83,7 @@ pub(crate) struct Node {
     pub(crate) redirections: Redirections,
     /// Whether there is reason to think that it is no longer a master, or gone.
     suspect: AtomicBool,
-    /// Until when claims of our processes sleep there, and rely on being told.
-    pub(crate) asleep_until: AtomicU64,
+    pub(crate) sleepers: Sleepers,
     /// The number of the credentials with which its connections were last logged in, if they can expire.
     pub(crate) logged_in: AtomicU64,
     /// Whether it did not let us in the last time.
@@ -127,7 +128,7 @@ impl Node {
             cluster,
             redirections: Redirections::default(),
             suspect: AtomicBool::new(false),
-            asleep_until: AtomicU64::new(0),
+            sleepers: Sleepers::default(),
             logged_in: AtomicU64::new(0),
             refuses: AtomicBool::new(false),
             hearing: Mutex::default(),

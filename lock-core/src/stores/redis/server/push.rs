@@ -49,7 +49,7 @@ impl Node {
                     tokio::select! {
                         () = self.hear(&mut listening.pushes, inbox) => {}
                         () = self.settle_renewals(&opened.listener.link, before) => {}
-                        () = opened.listener.prove_alive(&self.asleep_until) => {}
+                        () = opened.listener.prove_alive(&self.sleepers) => {}
                         () = opened.listener.keep_tracking(&self.listeners, inbox, self.pool.node()) => {}
                         () = moved => {}
                         _ = retirements.changed() => {}

@@ -40,6 +40,7 @@ pub(crate) use messages::revoking;
 pub(crate) use messages::{called, granted, revocation, wanted};
 pub(crate) use several::acquire_all::{AcquireAll, AcquiredAll};
 pub(crate) use several::batch::{NodeCall, NodeTake, has_failed, read_attempt, read_batch};
+pub(crate) use several::places::{confirm, read_confirmed, whereabouts};
 
 /// Reads an answer of PTTL: -1 is a key that never expires.
 pub(crate) fn time_left(millis: i64) -> Option<Duration> {

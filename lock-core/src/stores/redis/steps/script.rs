@@ -79,6 +79,11 @@ impl Eval {
         self
     }
 
+    /// Its keys, and then its arguments.
+    pub(crate) fn words(&self) -> impl Iterator<Item = &[u8]> {
+        self.command.args_iter().skip(3).filter_map(|word| if let Arg::Simple(word) = word { Some(word) } else { None })
+    }
+
     /// The call by hash.
     pub(crate) fn by_hash(&self) -> &Cmd {
         &self.command

@@ -10,6 +10,7 @@ use crate::stores::redis::steps::script::Eval;
 use crate::stores::redis::steps::{self, NodeCall, Taken};
 use crate::stores::redis::wire::exchange::{Answer, Call, unreadable};
 use crate::stores::redis::wire::link::Link;
+use crate::stores::redis::wire::places::Places;
 use crate::types::system::clock::Clock;
 
 /// A call with its place among all of them.
@@ -21,11 +22,12 @@ struct Placed {
 /// Makes calls, and reads one answer for each.
 pub(crate) async fn exchange_with_node(link: &Link, calls: Vec<Call>) -> Vec<Answer> {
     let mut answers: Vec<Option<Answer>> = (0..calls.len()).map(|_| None).collect();
-    let (mut parts, mut evals) = (Vec::with_capacity(calls.len()), Vec::new());
+    let (mut parts, mut evals, mut places) = (Vec::with_capacity(calls.len()), Vec::new(), Places::default());
     for (place, call) in calls.into_iter().enumerate() {
         match call {
             Call::Attempt(take) => parts.push(Placed { place, part: NodeCall::Take(take) }),
             Call::Release(lock, holding) => parts.push(Placed { place, part: NodeCall::Free(lock, holding.owner) }),
+            Call::Place(eval) => places.add(place, eval),
             Call::Eval(eval) => evals.push((place, eval)),
             // It was not known that this is a node of a cluster.
             Call::Take(..) => answers[place] = Some(Answer::Taken(Taken::NotExecuted)),
@@ -43,7 +45,8 @@ pub(crate) async fn exchange_with_node(link: &Link, calls: Vec<Call>) -> Vec<Ans
             several => NodeCall::together(several.iter().map(|placed| &placed.part)),
         })
         .collect();
-    let all: Vec<&Eval> = scripts.iter().chain(evals.iter().map(|(_, eval)| eval)).collect();
+    let confirms = places.sort_into(&mut evals);
+    let all: Vec<&Eval> = scripts.iter().chain(evals.iter().map(|(_, eval)| eval)).chain(&confirms).collect();
     let mut replies = link.eval_each(&all).await.into_iter();
     let mut refused = Vec::new();
     for (group, reply) in groups.iter().zip(&mut replies) {
@@ -60,9 +63,10 @@ pub(crate) async fn exchange_with_node(link: &Link, calls: Vec<Call>) -> Vec<Ans
             answers[placed.place] = Some(read_alone(link, placed, reply));
         }
     }
-    for ((place, _), reply) in evals.iter().zip(replies) {
+    for ((place, _), reply) in evals.iter().zip(&mut replies) {
         answers[*place] = Some(reply.into());
     }
+    places.answer(link, confirms.iter().zip(replies).collect(), &mut answers).await;
     answers.into_iter().map(|answer| answer.unwrap_or_else(|| Answer::Failed(unreadable()))).collect()
 }
 

@@ -5,7 +5,7 @@
 //! run, or many batches are on their way already, the next answer of the connection sends them.
 //!
 //! A call whose answer nobody waits for also gathers on an idle connection. The next call takes it
-//! along.
+//! along. So does one that has time, for a moment.
 //!
 //! A batch belongs to none of its callers. The driver of the connection wakes and polls it, so its
 //! answers arrive no matter which callers have gone. When all callers have gone, it is dropped.
@@ -15,6 +15,7 @@ use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::task::unconstrained;
@@ -35,6 +36,9 @@ const AT_MOST: usize = 32;
 /// lower limit makes batches fuller, but calls wait longer where a round trip is slow.
 const IN_FLIGHT: usize = 16;
 
+/// For how long calls gather that have time. What is due together is called within less.
+const A_MOMENT: Duration = Duration::from_millis(2);
+
 /// When a call leaves if the connection is idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flush {
@@ -42,6 +46,8 @@ pub(crate) enum Flush {
     Now,
     /// With the next call, or when everything that is ready to run has run.
     WithTheNext,
+    /// The same, or after [`A_MOMENT`]: for claims that confirm their places.
+    Soon,
 }
 
 /// A connection, and what is pending for it.
@@ -59,6 +65,8 @@ struct State {
     gathering: Option<Arc<Batch>>,
     /// Whether it is to be sent as soon as another has landed.
     due: bool,
+    /// Whether all of it has time.
+    has_time: bool,
     /// How many batches are sent and not answered.
     in_flight: usize,
 }
@@ -85,11 +93,12 @@ impl Coalescer {
             state.in_flight += 1;
             drop(state);
             batch.send();
-        } else if opens {
+        } else if opens || state.has_time && flush != Flush::Soon {
             state.gathering = Some(Arc::clone(&batch));
             state.due = false;
+            state.has_time = flush == Flush::Soon;
             drop(state);
-            FlushOnDrop(Arc::clone(&batch)).wait();
+            FlushOnDrop(Arc::clone(&batch)).wait(flush);
         }
         Part { batch, place, over: false }
     }
@@ -118,7 +127,7 @@ impl Coalescer {
     fn landed(&self) {
         let mut state = self.lock();
         state.in_flight -= 1;
-        if (state.due || state.in_flight == 0)
+        if (state.due || state.in_flight == 0 && !state.has_time)
             && let Some(batch) = state.gathering.take()
         {
             state.in_flight += 1;
@@ -171,12 +180,17 @@ impl Drop for Part {
 struct FlushOnDrop(Arc<Batch>);
 
 impl FlushOnDrop {
-    /// Lets everything else that is ready run first.
-    fn wait(self) {
+    /// Lets everything else that is ready run first, and a moment pass if there is time.
+    fn wait(self, flush: Flush) {
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(async move {
-                // A worker thread runs a new task before the others.
-                step_back().await;
+                if flush == Flush::Soon {
+                    #[expect(clippy::disallowed_methods, reason = "a runtime without a timer has no connection")]
+                    tokio::time::sleep(A_MOMENT).await;
+                } else {
+                    // A worker thread runs a new task before the others.
+                    step_back().await;
+                }
                 drop(self);
             });
         }

@@ -1,7 +1,7 @@
 //! Sends the calls of one batch to one server as one packed message, and reads an answer to each.
 //!
 //! First the releases, by one script, and by one more those of locks that are shared. Then the attempts at locks that are
-//! probably free, in one transaction. Then all other scripts, each by itself.
+//! probably free, in one transaction. Then all other scripts, each by itself, and the places of claims that sleep by one.
 
 use std::time::Duration;
 use std::{mem, vec};
@@ -12,6 +12,7 @@ use crate::stores::redis::keys::{CLOCK, clock_of};
 use crate::stores::redis::steps::script::Eval;
 use crate::stores::redis::steps::{self, Holding, NodeTake, Taken};
 use crate::stores::redis::wire::link::Link;
+use crate::stores::redis::wire::places::Places;
 use crate::types::key::LockKey;
 use crate::types::owner::OwnerId;
 use crate::types::system::clock::Clock;
@@ -28,6 +29,8 @@ pub(crate) enum Call {
     Attempt(NodeTake),
     /// Frees a lock at once. [`steps::freed`] reads the answer.
     Release(LockKey, Holding),
+    /// `acquire.lua`, for a claim that slept in its queue. What confirms several places is one script.
+    Place(Eval),
     /// A script by itself.
     Eval(Eval),
 }
@@ -72,6 +75,7 @@ struct Sorted {
     /// The command of each of these.
     commands: Vec<redis::Cmd>,
     evals: Vec<(usize, Eval)>,
+    places: Places,
     /// What only nodes of clusters understand.
     elsewhere: Vec<usize>,
 }
@@ -92,6 +96,7 @@ pub(crate) async fn exchange(link: &Link, calls: Vec<Call>) -> Vec<Answer> {
             }
             Call::Attempt(_) => sorted.elsewhere.push(place),
             Call::Release(lock, holding) => sorted.releases.push((place, lock, holding)),
+            Call::Place(eval) => sorted.places.add(place, eval),
             Call::Eval(eval) => sorted.evals.push((place, eval)),
         }
     }
@@ -111,12 +116,15 @@ impl Sorted {
             self.releases.chunk_by(|(_, _, one), (_, _, next)| one.is_shared() == next.is_shared()).collect();
         let releases: Vec<Eval> = groups.iter().map(|group| release(link, group)).collect();
         let commands = mem::take(&mut self.commands);
-        let mut replies = Replies(ask(link, &releases, commands, &self.evals).await.map(Vec::into_iter));
+        let together = self.places.sort_into(&mut self.evals);
+        let evals: Vec<&Eval> = self.evals.iter().map(|(_, eval)| eval).chain(&together).collect();
+        let mut replies = Replies(ask(link, &releases, commands, &evals).await.map(Vec::into_iter));
         let asked: Vec<_> = releases.iter().map(|eval| (eval, replies.next())).collect();
         if !self.takes.is_empty() {
             self.taken(link, &mut replies, answers);
         }
         let scripts: Vec<_> = self.evals.iter().map(|(place, eval)| (*place, eval, replies.next())).collect();
+        let confirmed: Vec<_> = together.iter().map(|eval| (eval, replies.next())).collect();
         for (group, (eval, reply)) in groups.iter().zip(asked) {
             let reply = link.unless_unknown(eval, reply).await;
             released(link, group, reply, answers).await;
@@ -124,6 +132,7 @@ impl Sorted {
         for (place, eval, reply) in scripts {
             answers[place] = Some(link.unless_unknown(eval, reply).await.into());
         }
+        self.places.answer(link, confirmed, answers).await;
     }
 
     /// Reads the replies to the transaction.
@@ -183,9 +192,9 @@ async fn ask(
     link: &Link,
     releases: &[Eval],
     takes: Vec<redis::Cmd>,
-    evals: &[(usize, Eval)],
+    evals: &[&Eval],
 ) -> Result<Vec<Value>, RedisError> {
-    let mut scripts = releases.iter().chain(evals.iter().map(|(_, eval)| eval));
+    let mut scripts = releases.iter().chain(evals.iter().copied());
     if takes.is_empty()
         && releases.len() + evals.len() == 1
         && let Some(only) = scripts.next()
@@ -200,7 +209,7 @@ async fn ask(
     if !takes.is_empty() {
         steps::draw(&mut message, takes, link.empties_clock());
     }
-    for (_, eval) in evals {
+    for eval in evals {
         message.add_command(eval.by_hash().clone());
     }
     link.send_all(&message).await

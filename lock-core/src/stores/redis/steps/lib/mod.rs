@@ -14,10 +14,13 @@ pub(crate) const LOCK: Part = include_str!("lock.lua");
 /// Packs and unpacks what is known of a waiter.
 pub(crate) const ENTRY: Part = include_str!("entry.lua");
 
+/// The places in a queue, behind [`CLOCK`] and [`ENTRY`].
+pub(crate) const PLACES: [Part; 2] = [LOCK, include_str!("queue.lua")];
+
 /// All of the queue, behind [`CLOCK`] and [`ENTRY`]; and the function `phases`, for locks that are shared.
 pub(crate) const QUEUE: [Part; 11] = [
-    LOCK,
-    include_str!("queue.lua"),
+    PLACES[0],
+    PLACES[1],
     include_str!("window.lua"),
     include_str!("tell.lua"),
     include_str!("grant.lua"),

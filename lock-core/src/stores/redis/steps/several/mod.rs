@@ -2,3 +2,4 @@
 
 pub(crate) mod acquire_all;
 pub(crate) mod batch;
+pub(crate) mod places;

@@ -6,9 +6,12 @@
 
 use std::collections::BTreeMap;
 
+use crate::stores::redis::keys::Keys;
+use crate::stores::redis::steps::confirm;
 use crate::stores::redis::steps::script::Eval;
 use crate::stores::redis::steps::tests::refusals::{STATES, calls, states};
 use crate::testing::RedisServer;
+use crate::types::key::LockKey;
 
 /// Where a fast path is entered, and how it is left out.
 const WITHOUT: [(&str, &str); 7] = [
@@ -52,6 +55,40 @@ const WRONG: [(&str, &str); 19] = [
     ("if table.concat(values) == heads", "if heads"),
 ];
 
+/// What the script may do wrong that confirms places.
+const WRONG_PLACES: [(&str, &str); 6] = [
+    (" or is_of(value, owner)", ""),
+    (" or phase_of(value)", ""),
+    (" or string.byte(value, 33) ~= 124", ""),
+    ("failed(value) or not value or", "failed(value) or"),
+    (", 30000, value)\n  if refused", ", 30000)\n  if refused"),
+    ("'z' .. sleep .. '|' or 'q'", "'q'"),
+];
+
+/// Calls the script that confirms places as if it were `acquire.lua`, and that one where it says so.
+const AS_ACQUIRE: [&str; 4] = [
+    "local function confirm_place()\nlocal KEYS, ARGV = { KEYS[1], KEYS[2], KEYS[3] }, { ARGV[3], ARGV[1], ARGV[4], ARGV[5], ARGV[6] }\n",
+    "\nend\nlocal function acquire_by_itself()\n",
+    "\nend\nlocal confirmed = confirm_place()\n",
+    "if confirmed[2] == 'a' then return acquire_by_itself() end\nreturn confirmed\n",
+];
+
+/// A place that is confirmed together with others, and by itself.
+fn place() -> Pair {
+    let keys = Keys::of_taken(&LockKey::new("k").unwrap());
+    let call = calls::place("k", &keys);
+    let (together, alone) = (text(&confirm(&[&call])), text(&call));
+    let [begins, then, ask, ends] = AS_ACQUIRE;
+    let fast = [begins, &together, then, &alone, ask, ends].concat();
+    Pair { name: "confirm a place", call, scripts: [fast, alone] }
+}
+
+fn text(call: &Eval) -> String {
+    let whole = call.by_text();
+    let Some(redis::Arg::Simple(script)) = whole.args_iter().nth(1) else { panic!("no script") };
+    String::from_utf8(script.to_vec()).unwrap()
+}
+
 /// One step with and without its fast paths.
 struct Pair {
     name: &'static str,
@@ -63,9 +100,7 @@ struct Pair {
 /// Lists the steps that have fast paths.
 fn pairs() -> Vec<Pair> {
     let pair = |(name, _, call): (_, _, Eval)| {
-        let whole = call.by_text();
-        let Some(redis::Arg::Simple(script)) = whole.args_iter().nth(1) else { panic!("no script") };
-        let fast = String::from_utf8(script.to_vec()).unwrap();
+        let fast = text(&call);
         let slow = WITHOUT.iter().fold(fast.clone(), |text, (from, to)| text.replace(from, to));
         (slow != fast).then_some(Pair { name, call, scripts: [fast, slow] })
     };
@@ -121,6 +156,23 @@ fn a_fast_path_does_what_the_transition_does_that_it_is_a_copy_of() {
     }
     let (count, different) = compare(&pairs, false);
     assert!(count > 300 && different.is_empty(), "of {count}: {different:#?}");
+}
+
+#[test]
+fn a_place_that_is_confirmed_with_others_is_what_it_would_be_by_itself() {
+    let (count, different) = compare(&[place()], false);
+    assert!(count > 40 && different.is_empty(), "of {count}: {different:#?}");
+}
+
+#[test]
+fn a_place_that_is_confirmed_wrongly_is_noticed() {
+    for (from, to) in WRONG_PLACES {
+        let mut pair = place();
+        assert!(pair.scripts[0].contains(from), "the script has no {from}");
+        // Not in the part that acquires.
+        pair.scripts[0] = pair.scripts[0].replacen(from, to, 1);
+        assert_eq!(compare(&[pair], true).1.len(), 1, "{from}");
+    }
 }
 
 #[test]

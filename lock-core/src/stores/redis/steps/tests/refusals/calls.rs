@@ -10,7 +10,7 @@ use crate::stores::redis::steps::step::Step as _;
 use crate::stores::redis::steps::tests::refusals::{Aim, KEPT, LEASE, LONGER};
 use crate::stores::redis::steps::{
     Acquire, AcquireAll, Holding, NodeCall, NodeTake, NoteRun, ReadBlocked, ReadDone, ReadHolder, ReadLastRun,
-    RemoveDone, WriteBlocked, WriteDone, free_one, release, remember, renew, share, vote, vouch,
+    RemoveDone, WriteBlocked, WriteDone, confirm, free_one, release, remember, renew, share, vote, vouch,
 };
 use crate::types::fencing::FencingToken;
 use crate::types::key::LockKey;
@@ -33,6 +33,14 @@ fn request(key: &str, letter: &str, mode: Mode, waits: bool) -> AcquireRequest {
         ticket
     });
     request
+}
+
+/// The acquire of a claim that confirms its place.
+pub(in crate::stores::redis::steps::tests) fn place(key: &str, keys: &Keys) -> Eval {
+    let request = request(key, "a", Mode::Exclusive, true);
+    let floor = FencingToken::default();
+    let (ended, history) = (None, None);
+    Acquire { keys, clock: CLOCK, request: &request, ended, deadline: DEADLINE, floor, history }.call()
 }
 
 /// Later than any deadline.
@@ -69,6 +77,8 @@ pub(in crate::stores::redis::steps::tests) fn steps() -> Vec<(&'static str, Aim,
         let shares = mode.is_shared() || name == "requeue to write";
         steps.push((name, aim, if shares { share::acquire(&call) } else { call.call() }));
     }
+    let confirmed: Vec<Eval> = ["k", "{k}2"].into_iter().zip(&other_keys).map(|(key, keys)| place(key, keys)).collect();
+    steps.push(("confirm two places", Aim::Take, confirm(&[&confirmed[0], &confirmed[1]])));
     let both = [request("k", "a", Mode::Exclusive, false), request("{k}2", "a", Mode::Exclusive, false)];
     let all = |requests| {
         let floor = FencingToken::default();

@@ -1,0 +1,61 @@
+//! The moments at which the claims of one manager ask again that sleep: what is due within one tick is due together.
+
+use std::time::Duration;
+
+use crate::types::system::clock::{Timestamp, jitter};
+
+/// How far apart they are.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Every manager has its own, so that those of one machine, which have the same clock, do not ask all at once.
+#[derive(Debug)]
+pub(crate) struct Ticks {
+    first: Timestamp,
+}
+
+impl Default for Ticks {
+    fn default() -> Self {
+        Self { first: Timestamp::from_nanos(0).after(jitter(Duration::ZERO, TICK)) }
+    }
+}
+
+impl Ticks {
+    /// Returns the last tick that is not later than a moment.
+    pub(crate) fn until(&self, moment: Timestamp) -> Timestamp {
+        let tick = TICK.as_nanos() as u64;
+        let past = moment.since(self.first).as_nanos() as u64 % tick;
+        moment.before(Duration::from_nanos(past))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{TICK, Ticks};
+    use crate::types::system::clock::Timestamp;
+
+    #[test]
+    fn what_is_due_within_a_tick_is_due_at_once_and_never_later() {
+        let ticks = Ticks::default();
+        let moments = (0..3000_u64).map(|at| Timestamp::from_nanos(0).after(Duration::from_millis(60_000 + at)));
+        let mut due: Vec<Timestamp> = moments
+            .map(|moment| {
+                let due = ticks.until(moment);
+                assert!(due <= moment && moment.since(due) < TICK, "{moment:?}: {due:?}");
+                due
+            })
+            .collect();
+        due.dedup();
+        assert!((30..=31).contains(&due.len()), "{due:?}");
+    }
+
+    #[test]
+    fn managers_have_ticks_of_their_own() {
+        let moment = Timestamp::from_nanos(0).after(Duration::from_secs(60));
+        let mut due: Vec<u64> = (0..50).map(|_| Ticks::default().until(moment).as_nanos()).collect();
+        due.sort_unstable();
+        due.dedup();
+        assert!(due.len() > 40, "{due:?}");
+    }
+}
