@@ -276,14 +276,13 @@ impl Acquire {
                     // A holder of the classic protocol does not announce its release: it is polled.
                     let is_announced = queued && holder.info.is_some();
                     refusals = if is_announced || pause.is_some() { 0 } else { refusals + 1 };
-                    let sleep = (pause, &self.engine().ticks);
-                    let again_at = again_at(now, sleep, refusals, self.spec.options.ttl, holder.ttl_left);
+                    let left = holder.ttl_left;
                     guard.name_holder(holder.clone());
                     self.contended(Some(holder));
                     if self.spec.options.wait == Wait::None {
                         return Err(LockError::busy(self.holder.clone()));
                     }
-                    again_at
+                    again_at(now, (pause, &self.engine().ticks), refusals, self.spec.options.ttl, left)
                 }
                 Err(error) if error.kind() == LockErrorKind::Unavailable && self.spec.options.wait != Wait::None => {
                     refusals += 1;

@@ -4,26 +4,27 @@ use std::time::Duration;
 
 use crate::types::system::clock::{Timestamp, jitter};
 
-/// How far apart they are.
-const TICK: Duration = Duration::from_millis(100);
+/// How far apart they are, ns.
+const TICK: u64 = 100_000_000;
 
 /// Every manager has its own, so that those of one machine, which have the same clock, do not ask all at once.
 #[derive(Debug)]
 pub(crate) struct Ticks {
-    first: Timestamp,
+    /// How long after a multiple of them, ns.
+    shift: u64,
 }
 
 impl Default for Ticks {
     fn default() -> Self {
-        Self { first: Timestamp::from_nanos(0).after(jitter(Duration::ZERO, TICK)) }
+        let shift = jitter(Duration::ZERO, Duration::from_nanos(TICK)).subsec_nanos();
+        Self { shift: shift.into() }
     }
 }
 
 impl Ticks {
     /// Returns the last tick that is not later than a moment.
     pub(crate) fn until(&self, moment: Timestamp) -> Timestamp {
-        let tick = TICK.as_nanos() as u64;
-        let past = moment.since(self.first).as_nanos() as u64 % tick;
+        let past = moment.as_nanos().saturating_sub(self.shift) % TICK;
         moment.before(Duration::from_nanos(past))
     }
 }
@@ -42,7 +43,7 @@ mod tests {
         let mut due: Vec<Timestamp> = moments
             .map(|moment| {
                 let due = ticks.until(moment);
-                assert!(due <= moment && moment.since(due) < TICK, "{moment:?}: {due:?}");
+                assert!(due <= moment && moment.since(due) < Duration::from_nanos(TICK), "{moment:?}: {due:?}");
                 due
             })
             .collect();

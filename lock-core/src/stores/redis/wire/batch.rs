@@ -8,9 +8,9 @@ use redis::{RedisError, Value};
 
 use crate::stores::redis::steps::script::Eval;
 use crate::stores::redis::steps::{self, NodeCall, Taken};
-use crate::stores::redis::wire::exchange::{Answer, Call, unreadable};
-use crate::stores::redis::wire::link::Link;
-use crate::stores::redis::wire::places::Places;
+use crate::stores::redis::wire::exchange::places::Places;
+use crate::stores::redis::wire::exchange::{Answer, Call};
+use crate::stores::redis::wire::link::{Link, unreadable};
 use crate::types::system::clock::Clock;
 
 /// A call with its place among all of them.
@@ -66,7 +66,9 @@ pub(crate) async fn exchange_with_node(link: &Link, calls: Vec<Call>) -> Vec<Ans
     for ((place, _), reply) in evals.iter().zip(&mut replies) {
         answers[*place] = Some(reply.into());
     }
-    places.answer(link, confirms.iter().zip(replies).collect(), &mut answers).await;
+    for (place, reply) in places.replies(link, confirms.iter().zip(replies).collect()).await {
+        answers[place] = Some(reply.into());
+    }
     answers.into_iter().map(|answer| answer.unwrap_or_else(|| Answer::Failed(unreadable()))).collect()
 }
 

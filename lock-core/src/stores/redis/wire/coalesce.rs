@@ -127,7 +127,7 @@ impl Coalescer {
     fn landed(&self) {
         let mut state = self.lock();
         state.in_flight -= 1;
-        if (state.due || state.in_flight == 0 && !state.has_time)
+        if (state.due || state.in_flight == 0)
             && let Some(batch) = state.gathering.take()
         {
             state.in_flight += 1;

@@ -307,6 +307,11 @@ impl ServerTime {
     }
 }
 
+/// The error of an answer that makes no sense.
+pub(crate) fn unreadable() -> RedisError {
+    RedisError::from((ErrorKind::UnexpectedReturnType, "not what the script answers"))
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;

@@ -9,7 +9,6 @@ pub(crate) mod exchange;
 pub(crate) mod greeting;
 pub(crate) mod inline_task;
 pub(crate) mod link;
-mod places;
 pub(crate) mod settings;
 pub(crate) mod unsettled;
 pub(crate) mod url;

@@ -4,8 +4,7 @@ use redis::{RedisError, Value};
 
 use crate::stores::redis::steps::script::Eval;
 use crate::stores::redis::steps::{self, confirm};
-use crate::stores::redis::wire::exchange::{Answer, unreadable};
-use crate::stores::redis::wire::link::Link;
+use crate::stores::redis::wire::link::{Link, unreadable};
 
 /// The calls of one message that confirm places, each with its place among all calls.
 #[derive(Default)]
@@ -44,36 +43,35 @@ impl Places {
     }
 
     /// Reads the replies to these scripts. Whoever has more to do than to confirm a place, or was refused together with others,
-    /// asks by itself.
-    pub(crate) async fn answer(
+    /// asks by itself. Returns the reply to each call, with its place.
+    pub(crate) async fn replies(
         self,
         link: &Link,
-        replies: Vec<(&Eval, Result<Value, RedisError>)>,
-        answers: &mut [Option<Answer>],
-    ) {
-        let (mut calls, mut apart) = (self.calls.into_iter(), Vec::new());
-        for (count, (script, reply)) in self.groups.into_iter().zip(replies) {
+        confirmed: Vec<(&Eval, Result<Value, RedisError>)>,
+    ) -> Vec<(usize, Result<Value, RedisError>)> {
+        let (mut calls, mut apart, mut replies) = (self.calls.into_iter(), Vec::new(), Vec::new());
+        for (count, (script, reply)) in self.groups.into_iter().zip(confirmed) {
             let group = calls.by_ref().take(count);
-            let confirmed = match link.unless_unknown(script, reply).await {
+            let answers = match link.unless_unknown(script, reply).await {
                 Ok(reply) => steps::read_confirmed(reply, count).ok_or_else(unreadable),
                 Err(error) if error.code().is_some() => Ok(vec![None; count]),
                 Err(error) => Err(error),
             };
-            match confirmed {
-                Ok(confirmed) => {
-                    for ((place, acquire), answer) in group.zip(confirmed) {
+            match answers {
+                Ok(answers) => {
+                    for ((place, acquire), answer) in group.zip(answers) {
                         match answer {
-                            Some(answer) => answers[place] = Some(Answer::Value(answer)),
+                            Some(answer) => replies.push((place, Ok(answer))),
                             None => apart.push((place, acquire)),
                         }
                     }
                 }
-                Err(error) => group.for_each(|(place, _)| answers[place] = Some(Answer::Failed(error.clone()))),
+                Err(error) => replies.extend(group.map(|(place, _)| (place, Err(error.clone())))),
             }
         }
         let evals: Vec<&Eval> = apart.iter().map(|(_, acquire)| acquire).collect();
-        for ((place, _), reply) in apart.iter().zip(link.eval_each(&evals).await) {
-            answers[*place] = Some(reply.into());
-        }
+        let alone = link.eval_each(&evals).await;
+        replies.extend(apart.iter().map(|(place, _)| *place).zip(alone));
+        replies
     }
 }

@@ -3,6 +3,8 @@
 //! First the releases, by one script, and by one more those of locks that are shared. Then the attempts at locks that are
 //! probably free, in one transaction. Then all other scripts, each by itself, and the places of claims that sleep by one.
 
+pub(crate) mod places;
+
 use std::time::Duration;
 use std::{mem, vec};
 
@@ -11,8 +13,8 @@ use redis::{ErrorKind, Pipeline, RedisError, ServerErrorKind, Value};
 use crate::stores::redis::keys::{CLOCK, clock_of};
 use crate::stores::redis::steps::script::Eval;
 use crate::stores::redis::steps::{self, Holding, NodeTake, Taken};
-use crate::stores::redis::wire::link::Link;
-use crate::stores::redis::wire::places::Places;
+use crate::stores::redis::wire::exchange::places::Places;
+use crate::stores::redis::wire::link::{Link, unreadable};
 use crate::types::key::LockKey;
 use crate::types::owner::OwnerId;
 use crate::types::system::clock::Clock;
@@ -132,7 +134,9 @@ impl Sorted {
         for (place, eval, reply) in scripts {
             answers[place] = Some(link.unless_unknown(eval, reply).await.into());
         }
-        self.places.answer(link, confirmed, answers).await;
+        for (place, reply) in self.places.replies(link, confirmed).await {
+            answers[place] = Some(reply.into());
+        }
     }
 
     /// Reads the replies to the transaction.
@@ -325,11 +329,6 @@ impl Link {
 /// The outcome of a call without an answer.
 fn missing() -> Answer {
     Answer::Failed(unreadable())
-}
-
-/// The error of an answer that makes no sense.
-pub(crate) fn unreadable() -> RedisError {
-    RedisError::from((ErrorKind::UnexpectedReturnType, "not what the script answers"))
 }
 
 #[cfg(test)]
