@@ -112,9 +112,8 @@ async fn who_waits_for_long_asks_seldom() {
     let (before, measured) = (scripts(&server), Stopwatch::start());
     tokio::time::sleep(6 * SECOND).await;
     let asked = scripts(&server) - before;
-    // Two watch the lock, and ask after 2.4 s at the earliest, the others after eight. Awake, each would ask every second.
-    let (seconds, others) = (measured.elapsed().as_secs_f64(), WAITERS as f64 - 2.0);
-    let most = 2.0 * (seconds / 2.4).ceil() + others * (seconds / 8.0).ceil();
+    // Each asks after eight at the earliest, less a tick. Awake, each would ask every second.
+    let most = WAITERS as f64 * (measured.elapsed().as_secs_f64() / 7.9).ceil();
     println!("figure: scripts of {WAITERS} processes that wait for one lock, in 6 s: {asked}");
     assert!((asked as f64) <= most, "{asked} scripts in {:?}", measured.elapsed());
     // They are served at once all the same, in the order in which they came.
@@ -129,7 +128,7 @@ async fn who_waits_for_long_asks_seldom() {
     assert_eq!(server.command(&["EXISTS", "k", "{k}@queue", "{k}@waiters"]), Reply::Int(0));
 }
 
-/// In a round without a stall: the one that waits asked more than two thirds of a grant ago, and asks again after 2.4 s.
+/// In a round without a stall: the one that waits asked more than two thirds of a grant ago, and asks again after eight.
 #[tokio::test]
 #[limit]
 async fn a_grant_to_one_that_sleeps_is_confirmed_before_its_body_runs() {
@@ -152,7 +151,7 @@ async fn a_grant_to_one_that_sleeps_is_confirmed_before_its_body_runs() {
         let token = guard.token();
         let released = Stopwatch::start();
         guard.release().await.unwrap();
-        let slept = asked.elapsed() < 2400 * MS && seen - asked < 100 * MS;
+        let slept = asked.elapsed() < 7 * SECOND && seen - asked < 100 * MS;
         let next = next.await.unwrap();
         if slept {
             released.assert_within(SECOND, "the turn of one that slept");
@@ -197,8 +196,7 @@ async fn the_further_back_the_more_seldom() {
     for claim in &claims {
         pauses.push(pause(claim).await.unwrap());
     }
-    assert_eq!(pauses[..2], [3 * SECOND; 2]);
-    assert_eq!(pauses[2..20], [10 * SECOND; 18]);
+    assert_eq!(pauses[..20], [10 * SECOND; 20]);
     assert_eq!(pauses[20..24], [10_500 * MS, 11 * SECOND, 11_500 * MS, 12 * SECOND]);
     assert_eq!(pauses[CLAIMS - 1], 25 * SECOND);
     // The queue outlasts three of the longest pause, and each is gone after three of its own.

@@ -16,9 +16,8 @@ const WALK: usize = 32;
 /// Who has stood in the queue for so long may sleep.
 const ASLEEP_AFTER: Duration = Duration::from_secs(3);
 
-/// How many of those who can be reached watch the lock: they ask when the lease in their way would end, and every few seconds.
+/// How many of those who can be reached watch the lock: they ask when the lease in their way would end.
 const WATCHERS: usize = 2;
-const WATCHES_EVERY: Duration = Duration::from_secs(3);
 
 /// The others ask so many in the time for which the first of them may sleep, and none sleeps for more than so many of those times.
 const SLEEPERS: u32 = 20;
@@ -87,7 +86,7 @@ impl Queue {
         }
         let many = u32::try_from(place + 1).unwrap_or(u32::MAX);
         let pause = match left? {
-            left if in_front < WATCHERS => left.min(least).min(WATCHES_EVERY),
+            left if in_front < WATCHERS => left.min(least),
             _ => (least / SLEEPERS).saturating_mul(many).clamp(least, least * LONGEST_SLEEP),
         };
         entry.pause = Some(pause).filter(|pause| *pause > (entry.grant_ttl() / 3).min(Duration::from_secs(1)));

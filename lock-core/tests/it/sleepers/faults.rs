@@ -250,7 +250,7 @@ async fn a_lock_that_somebody_deletes_is_taken_by_one_that_watches_it() {
     let deleted = Stopwatch::start();
     server.command(&["DEL", "k"]);
     assert_eq!(tasks.join_next().await.unwrap().unwrap(), 0);
-    deleted.assert_within(4 * SECOND, "the next turn");
+    deleted.assert_within(11 * SECOND, "the next turn");
     while let Some(done) = tasks.join_next().await {
         done.unwrap();
     }
@@ -265,8 +265,11 @@ async fn a_listener_that_is_cut_in_silence_is_found_out_while_claims_sleep() {
     let proxy = FaultProxy::start(server.port());
     let guard = locks(&server).lock("k").with_ttl(LONG).await.unwrap();
     let behind = warm(&proxy.url()).await;
-    let next = tokio::spawn(async move { behind.lock("k").with_wait(LONG).await.unwrap() });
+    let waiting = behind.clone();
+    let next = tokio::spawn(async move { waiting.lock("k").with_wait(LONG).await.unwrap() });
     all_asleep(&server, 1).await;
+    // The answer to this comes behind the one that says so.
+    take(&behind, "other").await.release().await.unwrap();
     let inbox = entries(&server).remove(0).remove(0);
     let listening = || server.command(&["PUBSUB", "NUMSUB", &inbox]);
     let before = listening();
@@ -352,7 +355,7 @@ async fn an_entry_of_one_that_sleeps_is_what_every_version_reads() {
     // inbox, stamp, confirmed, reach, grant_ttl, floor, ttl, host, pid, site, name
     assert_eq!((entry.len(), &*entry[3], &*entry[4]), (11, "0", "3000"));
     let ahead = entry[2].parse::<i64>().unwrap() - now(&server);
-    assert!((1..=6_000_000).contains(&ahead), "three pauses, less the lease of a grant: {ahead}");
+    assert!((1..=27_000_000).contains(&ahead), "three pauses, less the lease of a grant: {ahead}");
     age(&server);
     assert_eq!(asleep(&server), 1);
     guard.release().await.unwrap();

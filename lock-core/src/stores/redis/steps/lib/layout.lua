@@ -35,11 +35,10 @@ local DAY = 86400000
 local QUEUE_KEPT = 30000
 
 -- Whoever has stood in the queue for so long, us, may sleep: it asks seldom, and confirms a grant. So many of those who can be
--- reached watch the lock, and sleep for so long at most, ms. Of the others so many share one time to ask: the p-th asks every
--- p-th part of it. Nobody sleeps for more than so many of those times.
+-- reached watch the lock. Of the others so many share one time to ask: the p-th asks every p-th part of it. Nobody sleeps for more
+-- than so many of those times.
 local ASLEEP_AFTER = 3000000
 local WATCHERS = 2
-local WATCHES_EVERY = 3000
 local SLEEPERS = 20
 local LONGEST_SLEEP = 30
 

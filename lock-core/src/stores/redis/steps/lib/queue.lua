@@ -73,8 +73,8 @@ end
 -- Returns for how long a claim in the queue may sleep, ms, or nothing; and for how long anybody there may. `since` is its place,
 -- `value` what lies at K, or false: nobody sleeps in front of a K that is free.
 --
--- The first two of those who can be reached watch the lock: they ask when the lease in their way would end, and every few seconds,
--- because a message may be lost, and a key may be deleted. The others ask the more seldom the more stand in front of them.
+-- The first two of those who can be reached watch the lock: they ask when the lease in their way would end, and sleep no longer than
+-- they must, because a message may be lost, and a key may be deleted. The others ask the more seldom the more stand in front of them.
 local function sleep_of(owner, ticket, since, value, now)
   local _, grant_ttl, _, least = string.match(ticket, TICKET)
   least = tonumber(least)
@@ -109,7 +109,7 @@ local function sleep_of(owner, ticket, since, value, now)
       local first = call('ZRANGE', QUEUE, sharing - 1, sharing - 1, 'WITHSCORES')
       pause = math.min(pause, -first[2] - math.floor(now / 1000))
     end
-    pause = math.min(pause, least, WATCHES_EVERY)
+    pause = math.min(pause, least)
   else
     -- It polls.
     return
