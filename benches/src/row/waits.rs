@@ -18,8 +18,9 @@ pub(super) fn locks(bench: &mut Bench) -> Result<Outcome> {
     let many = measure(bench, Crowd { port, managers, wanted: Wanted::Locks(locks) }, stages)?;
     add(&mut outcome, &format!("{managers} × {locks}"), many, [2.0, 4.0]);
 
-    // At rest, each of the locks that are held is renewed once.
-    let stages = self::stages(bench, [10, 12, 15]);
+    // At rest, each of the locks that are held is renewed once. Whoever waits is awake for some seconds, and then each asks once by
+    // itself before all ask together.
+    let stages = self::stages(bench, [10, 25, 15]);
     let one = measure(bench, Crowd { port, managers: 1, wanted: Wanted::Locks(waits) }, stages)?;
     add(&mut outcome, &format!("1 × {waits}"), one, [4.0, 4.0]);
     outcome.figures.push(Figure::new(format!("1 × {waits}: memory a wait"), "B", vec![one.bytes]));
