@@ -11,7 +11,7 @@ use crate::process::job::Job;
 use crate::process::load;
 use crate::process::wire::{hear, say};
 use crate::report::Report;
-use crate::row::{FLEETS, PEERS, ROWS, Row, crowd, drops, fleets, memory, watchdog};
+use crate::row::{FLEETS, PEERS, ROWS, Row, crowd, drops, fleets, memory, postgres, watchdog};
 use crate::servers::files;
 use crate::servers::keeper;
 use crate::servers::proxy;
@@ -112,6 +112,7 @@ fn work() -> Result<()> {
         Job::Drops(drops) => drops::drop_guards(&drops),
         Job::Crowd(crowd) => crowd::wait(&crowd),
         Job::Recover(recover) => fleets::recover(&recover),
+        Job::Postgres(statements) => postgres::measure(&statements),
         Job::Memory { cycles } => say(&serde_json::to_string(&memory::measure(cycles)?)?),
     }
 }

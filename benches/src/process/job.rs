@@ -13,6 +13,19 @@ pub(crate) enum Job {
     Memory { cycles: u64 },
     Crowd(Crowd),
     Recover(Recover),
+    Postgres(Statements),
+}
+
+/// What is measured on a PostgreSQL.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Statements {
+    pub(crate) url: String,
+    /// How often each thing is done by itself.
+    pub(crate) steps: u32,
+    /// For how long many tasks do each thing, ms.
+    pub(crate) window_ms: u64,
+    /// Which of the lines of many tasks is the first: another one in each round.
+    pub(crate) first: u32,
 }
 
 /// Who waits, and for what.

@@ -8,6 +8,7 @@ mod growth;
 mod hot;
 pub(crate) mod memory;
 mod others;
+pub(crate) mod postgres;
 mod shared;
 mod stores;
 mod waits;
@@ -33,7 +34,7 @@ impl Row {
 }
 
 /// Every row, in the order of the table.
-pub(crate) const ROWS: [Row; 15] = [
+pub(crate) const ROWS: [Row; 16] = [
     Row { name: "idle", about: "latency: 1 task, distinct keys", run: distinct::idle },
     Row { name: "many", about: "throughput: many tasks, distinct keys", run: distinct::many },
     Row { name: "hot", about: "one hot key: 1 process of 64 tasks, hold 0", run: hot::process },
@@ -50,6 +51,11 @@ pub(crate) const ROWS: [Row; 15] = [
     },
     Row { name: "stores", about: "replicas and clusters beside one server: 64 tasks, distinct keys", run: stores::run },
     Row { name: "quorum", about: "quorums of three and five beside their members: 1 task", run: stores::quorum },
+    Row {
+        name: "postgres",
+        about: "PostgreSQL: locks beside the statements that they are made of",
+        run: postgres::run,
+    },
     Row { name: "watchdog", about: "many locks held and renewed", run: watchdog::run },
     Row { name: "drops", about: "guards dropped as fast as they come, by 64 tasks", run: drops::run },
     Row {

@@ -118,6 +118,14 @@ impl PostgresServer {
         assert_eq!(self.run("SELECT pg_promote(true, 60)"), "t", "the standby was promoted");
     }
 
+    /// Returns which of these programs is not installed, and what installs it: `initdb` for a server, `pgbouncer` for a
+    /// [`pooler`](Self::pooler). `None` if all of them are. For programs that name what they cannot run; a test fails instead.
+    #[must_use]
+    pub fn missing(programs: &[&str]) -> Option<String> {
+        let missing = programs.iter().find(|name| find(name).is_none())?;
+        Some(format!("{missing} is missing, run sh scripts/need-databases.sh"))
+    }
+
     fn initialised(settings: &[(&str, &str)]) -> Self {
         let folder = new_folder();
         let made = unprivileged(&program("initdb"), &folder)
@@ -325,8 +333,12 @@ fn end(guard: Option<Child>, folder: &Path) {
     let _ = fs::remove_dir_all(folder);
 }
 
-/// Finds a program of PostgreSQL.
+/// Finds a program of PostgreSQL, which must be there.
 fn program(name: &str) -> PathBuf {
+    find(name).unwrap_or_else(|| panic!("{name} is missing; install PostgreSQL with: sh scripts/need-databases.sh"))
+}
+
+fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
     // Where Debian puts the servers.
@@ -336,8 +348,7 @@ fn program(name: &str) -> PathBuf {
     // Those of another version, where somebody names them; what they lack is the machine's.
     folders.splice(0..0, std::env::var_os("LOCK_TEST_POSTGRES").map(PathBuf::from));
     folders.push("/usr/sbin".into());
-    let found = folders.into_iter().map(|folder| folder.join(name)).find(|path| path.is_file());
-    found.unwrap_or_else(|| panic!("{name} is missing; install PostgreSQL with: sh scripts/need-databases.sh"))
+    folders.into_iter().map(|folder| folder.join(name)).find(|path| path.is_file())
 }
 
 fn unprivileged(program: &Path, folder: &Path) -> Command {

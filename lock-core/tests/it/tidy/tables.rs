@@ -346,11 +346,12 @@ pub(super) const TABLES: &[Layers] = &[
         modules: &[
             &["crowd"],
             &[
-                "distinct", "drops", "fleets", "growth", "hot", "memory", "others", "shared", "stores", "waits",
-                "watchdog",
+                "distinct", "drops", "fleets", "growth", "hot", "memory", "others", "postgres", "shared", "stores",
+                "waits", "watchdog",
             ],
         ],
     },
+    Layers { source: BENCH, within: "row::postgres", modules: &[&["server"], &["crowd", "steps"]] },
     Layers {
         source: BENCH,
         within: "contestant",
@@ -364,12 +365,16 @@ pub(super) const TABLES: &[Layers] = &[
             &["check", "kept", "model"],
             &["caller", "harness"],
             &["report"],
-            &["run", "spec"],
+            &["race", "run", "spec"],
             &["cli"],
             &["main"],
         ],
     },
-    Layers { source: PROOF, within: "caller", modules: &[&["adapter", "resource"], &["mixed", "plain", "traced"]] },
+    Layers {
+        source: PROOF,
+        within: "caller",
+        modules: &[&["adapter", "resource"], &["locks"], &["mixed", "plain", "race", "set", "traced"]],
+    },
     Layers { source: PROOF, within: "caller::mixed", modules: &[&["executor", "section"], &["call", "role"]] },
     Layers {
         source: PROOF,

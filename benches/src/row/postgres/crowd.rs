@@ -1,0 +1,121 @@
+//! 64 tasks, a key each of many: ours, the same functions without our batches, and advisory locks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::LockManager;
+use serde::{Deserialize, Serialize};
+use tokio::task::JoinSet;
+use tokio_postgres::{Client, Statement};
+
+use crate::process::job::Statements;
+use crate::row::postgres::server::{manager, session};
+use crate::{Result, clock};
+
+const TASKS: u64 = 64;
+
+/// How many keys a task takes in turn.
+const KEYS: u64 = 16;
+
+/// How many connections share the tasks, where they are not on one.
+const CONNECTIONS: usize = 8;
+
+/// Pairs a second.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Crowd {
+    pub(super) ours: f64,
+    /// One claim a statement and a commit, over eight connections.
+    pub(super) unbatched: f64,
+    /// Locks of one session, which has no lease and no token, and sends without waiting for answers.
+    pub(super) advisory: f64,
+    /// The same over eight sessions.
+    pub(super) advisory_spread: f64,
+}
+
+/// Who takes and releases.
+#[derive(Clone)]
+enum Line {
+    Ours(LockManager),
+    /// Both statements, and the owner.
+    Unbatched(Arc<Client>, [Statement; 2], String),
+    Advisory(Arc<Client>, [Statement; 2]),
+}
+
+impl Line {
+    async fn pair(&self, task: u64, turn: u64) -> Result<()> {
+        let key = task * KEYS + turn % KEYS;
+        match self {
+            Self::Ours(locks) => {
+                locks.lock(format!("bench:{key}")).await?.release().await?;
+            }
+            Self::Unbatched(client, [take, free], owner) => {
+                let key = format!("bench:{key}");
+                let outcome: String = client.query_one(take, &[&key, owner]).await?.get(0);
+                let freed: bool = client.query_one(free, &[&key, owner]).await?.get(0);
+                if outcome != "granted" || !freed {
+                    return Err(format!("a key that nobody else wants: {outcome}, and freed: {freed}").into());
+                }
+            }
+            Self::Advisory(client, [take, free]) => {
+                let key = i64::try_from(key)?;
+                client.execute(take, &[&key]).await?;
+                client.execute(free, &[&key]).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(super) async fn measure(job: &Statements) -> Result<Crowd> {
+    let ours = vec![Line::Ours(manager(&job.url).await?)];
+    let (mut unbatched, mut advisory) = (Vec::new(), Vec::new());
+    for number in 0..CONNECTIONS {
+        let client = session(&job.url).await?;
+        let take = "SELECT outcome FROM lock_core.acquire_v1(ARRAY[$1::text], ARRAY[$2::text::uuid], '{30000}', '{0}', '{x}', \
+                    '{9000000000000000}', '{NULL}', '{0}', '{0}', 'on')";
+        let free = "SELECT freed FROM lock_core.release_v1(ARRAY[$1::text], ARRAY[$2::text::uuid], '{0}', '{NULL}', '{NULL}', \
+                    '{NULL}', 'on')";
+        let claims = [client.prepare(take).await?, client.prepare(free).await?];
+        let [take, free] = ["SELECT pg_advisory_lock($1)", "SELECT pg_advisory_unlock($1)"];
+        let sessions = [client.prepare(take).await?, client.prepare(free).await?];
+        let client = Arc::new(client);
+        unbatched.push(Line::Unbatched(Arc::clone(&client), claims, format!("00000000-0000-0000-0000-{number:012}")));
+        advisory.push(Line::Advisory(client, sessions));
+    }
+    let one = advisory[..1].to_vec();
+    let (lines, mut rates) = ([ours, unbatched, one, advisory], [0.0; 4]);
+    // Each round begins with another one, so that none always follows the same.
+    for place in 0..lines.len() {
+        let index = (place + usize::try_from(job.first)?) % lines.len();
+        rates[index] = rate(&lines[index], job.window_ms).await?;
+    }
+    let [ours, unbatched, advisory, advisory_spread] = rates;
+    Ok(Crowd { ours, unbatched, advisory, advisory_spread })
+}
+
+/// Returns how many pairs a second the tasks do, who share some lines. A fifth of the time before is not counted.
+async fn rate(lines: &[Line], window_ms: u64) -> Result<f64> {
+    let window = clock::as_nanos(Duration::from_millis(window_ms));
+    let from = clock::now() + window / 5;
+    let mut tasks = JoinSet::new();
+    for (task, line) in (0..TASKS).zip(lines.iter().cycle()) {
+        let line = line.clone();
+        tasks.spawn(async move {
+            let mut counted = 0_u64;
+            for turn in 0.. {
+                line.pair(task, turn).await?;
+                let now = clock::now();
+                if now >= from + window {
+                    break;
+                }
+                counted += u64::from(now >= from);
+            }
+            Ok::<_, crate::Failure>(counted)
+        });
+    }
+    let mut counted = 0;
+    while let Some(done) = tasks.join_next().await {
+        counted += done??;
+    }
+    Ok(counted as f64 / Duration::from_nanos(window).as_secs_f64())
+}

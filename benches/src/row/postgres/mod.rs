@@ -1,0 +1,116 @@
+//! Locks in PostgreSQL, beside the bare statements that they are made of, on the same server at the same time.
+
+mod crowd;
+mod server;
+mod steps;
+
+use lock_core::testing::PostgresServer;
+use serde::{Deserialize, Serialize};
+
+use crate::Result;
+use crate::bench::Bench;
+use crate::outcome::{Bound, Figure, Outcome, Target};
+use crate::process::job::{Job, Statements};
+use crate::process::wire::say;
+use crate::process::worker::Worker;
+use crate::stats::{median, ratio};
+
+/// What one round measured. Times are medians in µs, the others are pairs a second.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Measured {
+    steps: steps::Steps,
+    crowd: crowd::Crowd,
+}
+
+/// One figure of a round.
+type Of = fn(&Measured) -> f64;
+
+/// A ratio that is a target: what is above, what is below, and its bound.
+type Wanted = (&'static str, Of, Of, Bound, f64);
+
+const FIGURES: [(&str, &str, Of); 14] = [
+    ("one durable transaction", "µs", |round| round.steps.durable),
+    ("us: a pair", "µs", |round| round.steps.pair),
+    ("transaction, two statements", "µs", |round| round.steps.plain),
+    ("us: the same under a pin", "µs", |round| round.steps.pinned),
+    ("bare NOTIFY until heard", "µs", |round| round.steps.notify),
+    ("the same, and a durable transaction", "µs", |round| round.steps.notify_and_commit),
+    ("us: hand-off between processes", "µs", |round| round.steps.hand_off),
+    ("100 bare updates, one transaction", "µs", |round| round.steps.updates),
+    ("100 rows, one bare update", "µs", |round| round.steps.update),
+    ("us: 100 renewals", "µs", |round| round.steps.renewals),
+    ("64 tasks: one claim a statement", "/s", |round| round.crowd.unbatched),
+    ("64 tasks: advisory, one connection", "/s", |round| round.crowd.advisory),
+    ("64 tasks: advisory, 8 connections", "/s", |round| round.crowd.advisory_spread),
+    ("64 tasks: us", "/s", |round| round.crowd.ours),
+];
+
+const TARGETS: [Wanted; 6] = [
+    ("a pair / a durable transaction", |r| r.steps.pair, |r| r.steps.durable, Bound::AtMost, 1.4),
+    ("64 tasks, us / unbatched", |r| r.crowd.ours, |r| r.crowd.unbatched, Bound::AtLeast, 2.5),
+    ("64 tasks, us / advisory, one connection", |r| r.crowd.ours, |r| r.crowd.advisory, Bound::AtLeast, 0.5),
+    ("hand-off / bare NOTIFY", |r| r.steps.hand_off, |r| r.steps.notify, Bound::AtMost, 1.5),
+    ("100 renewals / 100 bare updates", |r| r.steps.renewals, |r| r.steps.updates, Bound::AtMost, 1.2),
+    ("transaction under a pin / without", |r| r.steps.pinned, |r| r.steps.plain, Bound::AtMost, 1.5),
+];
+
+pub(super) fn run(bench: &mut Bench) -> Result<Outcome> {
+    let mut rounds = Vec::new();
+    if let Some(why) = PostgresServer::missing(&["initdb"]) {
+        println!("not installed, so not measured: PostgreSQL: {why}");
+    } else {
+        // As it is by default: a commit waits for the disk.
+        let server = PostgresServer::start_with(&[("fsync", "on")]);
+        let window_ms = bench.scale.pick(1_000, 300, 150);
+        for round in 0..bench.rounds {
+            let steps = bench.scale.pick(300, 60, 4);
+            let job = Statements { url: server.url(), steps, window_ms, first: round };
+            rounds.push(Worker::start(&Job::Postgres(job))?.answer::<Measured>()?);
+        }
+    }
+    Ok(outcome(&rounds))
+}
+
+/// What the rounds amount to. Without any, each target is there and not met.
+fn outcome(rounds: &[Measured]) -> Outcome {
+    let mut outcome = Outcome::default();
+    if !rounds.is_empty() {
+        let figure =
+            |(name, unit, of): &(&str, &'static str, Of)| Figure::new(*name, *unit, rounds.iter().map(*of).collect());
+        outcome.figures = FIGURES.iter().map(figure).collect();
+        outcome.faults.insert("token inversions", rounds.iter().map(|round| round.steps.inversions).sum());
+    }
+    for (what, above, below, bound, reach) in TARGETS {
+        let value = median(rounds.iter().filter_map(|round| ratio(above(round), below(round))).collect());
+        outcome.targets.push(match bound {
+            Bound::AtLeast => Target::at_least(what, value, reach),
+            Bound::AtMost => Target::at_most(what, value, reach),
+        });
+    }
+    outcome
+}
+
+/// Measures everything once, in a process of its own.
+pub(crate) fn measure(job: &Statements) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    lock_metrics::install()?;
+    let measured = runtime.block_on(async {
+        let steps = steps::measure(job).await?;
+        Ok::<_, crate::Failure>(Measured { steps, crowd: crowd::measure(job).await? })
+    })?;
+    say(&serde_json::to_string(&measured)?)?;
+    // What is still held ends with the server.
+    std::process::exit(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{TARGETS, outcome};
+
+    #[test]
+    fn what_could_not_be_measured_is_named_and_not_met() {
+        let nothing = outcome(&[]);
+        assert_eq!(nothing.targets.len(), TARGETS.len());
+        assert!(nothing.targets.iter().all(|target| target.value.is_none() && !target.met));
+    }
+}

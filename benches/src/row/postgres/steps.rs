@@ -1,0 +1,220 @@
+//! One thing at a time: each of ours right after the bare statements that it is compared with.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use lock_core::{
+    AcquireRequest, Attempt, Claim, HolderInfo, LockBackend as _, LockGuard, LockKey, LockManager, Release, Renewal,
+};
+use lock_postgres::PostgresStore;
+use serde::{Deserialize, Serialize};
+use tokio::task::JoinHandle;
+use tokio_postgres::{Client, Error, Statement};
+
+use crate::process::job::Statements;
+use crate::row::postgres::server::{listener, manager, session};
+use crate::stats::percentile;
+use crate::{Failure, Result, clock};
+
+/// Medians, µs.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Steps {
+    /// One statement that commits by itself.
+    pub(super) durable: f64,
+    pub(super) pair: f64,
+    /// A transaction of two statements: read and write.
+    pub(super) plain: f64,
+    pub(super) pinned: f64,
+    pub(super) notify: f64,
+    /// What a hand-off is made of at least: the message, and a grant that a crash of the server does not forget.
+    pub(super) notify_and_commit: f64,
+    pub(super) hand_off: f64,
+    pub(super) updates: f64,
+    pub(super) update: f64,
+    pub(super) renewals: f64,
+    /// Tokens of the lock that was handed off that were not greater than the one before.
+    pub(super) inversions: u64,
+}
+
+/// How many leases are renewed together.
+const LEASES: usize = 100;
+
+/// How many keys a lonely caller takes in turn.
+const KEYS: u32 = 50;
+
+const TABLES: &str = "CREATE TABLE IF NOT EXISTS account (id bigint PRIMARY KEY, n bigint NOT NULL);
+    INSERT INTO account VALUES (1, 0) ON CONFLICT DO NOTHING;
+    CREATE TABLE IF NOT EXISTS bare (key text COLLATE \"C\" PRIMARY KEY, until timestamptz NOT NULL) WITH (fillfactor = 50);
+    INSERT INTO bare SELECT 'lease:' || n, now() FROM generate_series(1, 100) n ON CONFLICT DO NOTHING";
+
+/// The times of one kind of thing, ns.
+#[derive(Default)]
+struct Times(Vec<u64>);
+
+impl Times {
+    async fn of<T>(&mut self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        let started = clock::now();
+        let done = work.await?;
+        self.0.push(clock::now() - started);
+        Ok(done)
+    }
+
+    fn median(mut self) -> f64 {
+        self.0.sort_unstable();
+        percentile(&self.0, 500) as f64 / 1e3
+    }
+}
+
+pub(super) async fn measure(job: &Statements) -> Result<Steps> {
+    let mut client = session(&job.url).await?;
+    client.batch_execute(TABLES).await?;
+    let mut steps = Steps::default();
+    pairs(job, &mut client, &mut steps).await?;
+    hand_offs(job, &client, &mut steps).await?;
+    renewals(job, &client, &mut steps).await?;
+    Ok(steps)
+}
+
+/// Pairs beside a statement that commits by itself, and transactions with and without a pin.
+async fn pairs(job: &Statements, client: &mut Client, steps: &mut Steps) -> Result<()> {
+    let locks = manager(&job.url).await?;
+    let guard = locks.lock("pinned").await?;
+    let pin = lock_postgres::pin(&guard);
+    let write = client.prepare("UPDATE account SET n = n + 1 WHERE id = 1").await?;
+    let read = client.prepare("SELECT n FROM account WHERE id = 1").await?;
+    let keep = client.prepare(pin.text()).await?;
+    let [mut durable, mut pair, mut plain, mut pinned] = [const { Times(Vec::new()) }; 4];
+    for step in 0..job.steps {
+        let key = format!("pair:{}", step % KEYS);
+        durable.of(async { Ok(client.execute(&write, &[]).await?) }).await?;
+        pair.of(async { Ok(locks.lock(key.as_str()).await?.release().await?) }).await?;
+        plain.of(transaction(client, &read, &write, None)).await?;
+        pinned.of(transaction(client, &read, &write, Some((&keep, pin.key(), pin.token())))).await?;
+    }
+    guard.release().await?;
+    (steps.durable, steps.pair, steps.plain, steps.pinned) =
+        (durable.median(), pair.median(), plain.median(), pinned.median());
+    Ok(())
+}
+
+/// Reads and writes in one transaction, under a pin if there is one.
+async fn transaction(
+    client: &mut Client,
+    read: &Statement,
+    write: &Statement,
+    pin: Option<(&Statement, &str, i64)>,
+) -> Result<()> {
+    let transaction = client.transaction().await?;
+    if let Some((keep, key, token)) = pin {
+        transaction.execute(keep, &[&key, &token]).await?;
+    }
+    transaction.query_one(read, &[]).await?;
+    transaction.execute(write, &[]).await?;
+    Ok(transaction.commit().await?)
+}
+
+/// From the call of a release to the guard of a waiter in another process, beside a bare message between two sessions.
+async fn hand_offs(job: &Statements, client: &Client, steps: &mut Steps) -> Result<()> {
+    let (_listening, mut heard) = listener(&job.url, "bench").await?;
+    let (here, there) = (manager(&job.url).await?, manager(&job.url).await?);
+    let tell = client.prepare("SELECT pg_notify('bench', '')").await?;
+    let write = client.prepare("UPDATE account SET n = n + 1 WHERE id = 1").await?;
+    let silent = || "the session that listens has ended";
+    let [mut notify, mut both, mut hand_off] = [const { Times(Vec::new()) }; 3];
+    let mut guard = here.lock("handed").await?;
+    for step in 0..job.steps {
+        let message = async { Ok::<_, Failure>(client.execute(&tell, &[]).await?) };
+        notify
+            .of(async {
+                tokio::try_join!(message, async { heard.recv().await.ok_or_else(|| Failure::from(silent())) })
+            })
+            .await?;
+        let message = async { Ok::<_, Failure>(client.execute(&tell, &[]).await?) };
+        let then = async {
+            heard.recv().await.ok_or_else(silent)?;
+            Ok::<_, Failure>(client.execute(&write, &[]).await?)
+        };
+        both.of(async { tokio::try_join!(message, then) }).await?;
+        let next = if step % 2 == 0 { &there } else { &here };
+        let waiter = queued(client, next).await?;
+        let before = guard.token();
+        let release = async { Ok::<_, Failure>(guard.release().await?) };
+        (_, guard) = hand_off.of(async { tokio::try_join!(release, async { waiter.await? }) }).await?;
+        steps.inversions += u64::from(guard.token() <= before);
+    }
+    guard.release().await?;
+    (steps.notify, steps.notify_and_commit, steps.hand_off) = (notify.median(), both.median(), hand_off.median());
+    Ok(())
+}
+
+/// Has a manager wait for the lock, and returns once it stands in the queue.
+async fn queued(client: &Client, locks: &LockManager) -> Result<JoinHandle<Result<LockGuard>>> {
+    let request = locks.lock("handed");
+    let waiter = tokio::spawn(async move { Ok(request.await?) });
+    let look = "SELECT count(*) FROM lock_core.waiter WHERE key = 'handed'";
+    while client.query_one(look, &[]).await?.get::<_, i64>(0) == 0 {
+        tokio::task::yield_now().await;
+    }
+    Ok(waiter)
+}
+
+/// A hundred leases, beside a hundred rows that are given a new time.
+async fn renewals(job: &Statements, client: &Client, steps: &mut Steps) -> Result<()> {
+    let store = PostgresStore::new(&job.url)?;
+    let mut claims = Vec::new();
+    for number in 1..=LEASES {
+        let claim = Claim::new(LockKey::new(format!("lease:{number}"))?, Duration::from_secs(3600));
+        let request = AcquireRequest::new(claim.clone(), HolderInfo::new("bench", std::process::id(), "renewals"));
+        let got = store.try_acquire(&request).await?;
+        if !matches!(got, Attempt::Granted { .. }) {
+            return Err(format!("a lease that nobody has was not granted: {got:?}").into());
+        }
+        claims.push(claim);
+    }
+    let set = "UPDATE bare SET until = clock_timestamp() + interval '30 s' WHERE key";
+    let (one, all) =
+        (client.prepare(&format!("{set} = $1")).await?, client.prepare(&format!("{set} = ANY($1)")).await?);
+    let keys: Vec<&str> = claims.iter().map(|claim| claim.key.as_str()).collect();
+    let [mut updates, mut update, mut renewals] = [const { Times(Vec::new()) }; 3];
+    for _ in 0..job.steps {
+        updates.of(one_by_one(client, &one, &keys)).await?;
+        update.of(async { Ok(client.execute(&all, &[&keys]).await?) }).await?;
+        let answers = renewals.of(async { Ok(store.renew(&claims).await) }).await?;
+        if let Some(other) = answers.iter().find(|answer| !matches!(answer, Ok(Renewal::Renewed))) {
+            return Err(format!("a lease that is held was not renewed: {other:?}").into());
+        }
+    }
+    for claim in claims {
+        store.release(&Release::new(claim)).await?;
+    }
+    (steps.updates, steps.update, steps.renewals) = (updates.median(), update.median(), renewals.median());
+    Ok(())
+}
+
+/// All updates in one transaction, which is sent as a whole before an answer is waited for.
+async fn one_by_one(client: &Client, one: &Statement, keys: &[&str]) -> Result<()> {
+    let mut open: Vec<Pin<Box<dyn Future<Output = Result<(), Error>> + '_>>> = Vec::new();
+    open.push(Box::pin(client.batch_execute("BEGIN")));
+    for key in keys {
+        open.push(Box::pin(async move { client.execute(one, &[key]).await.map(drop) }));
+    }
+    open.push(Box::pin(client.batch_execute("COMMIT")));
+    let done = poll_fn(|context| {
+        let mut failed = None;
+        open.retain_mut(|answer| match answer.as_mut().poll(context) {
+            Poll::Pending => true,
+            Poll::Ready(said) => {
+                failed = failed.take().or(said.err());
+                false
+            }
+        });
+        match failed {
+            Some(error) => Poll::Ready(Err(error)),
+            None if open.is_empty() => Poll::Ready(Ok(())),
+            None => Poll::Pending,
+        }
+    });
+    Ok(done.await?)
+}
