@@ -6,15 +6,15 @@ import collections
 import json
 import sys
 
-KNOWN = "run start over grant end write job killed forgot renamed fault served left done".split()
+KNOWN = "run start over grant end write add set job killed forgot renamed fault served left done".split()
 
 def no_history(why):
     print(why, file=sys.stderr)
     raise SystemExit(2)
 
 def rows(lines):
-    """Yields each row: its `run`, its records by type, and the number of unreadable lines."""
-    head, records, bad = None, None, 0
+    """Yields each row: its `run`, and its records by type, of which `None` are those that cannot be read."""
+    head, records = None, None
     for number, line in enumerate(lines, 1):
         if not line.strip("\n"):
             continue
@@ -22,16 +22,14 @@ def rows(lines):
             record = json.loads(line)
             kind = record["type"] if record["type"] in KNOWN else None
         except (ValueError, KeyError, TypeError):
-            kind = None
+            record, kind = None, None
         if kind == "run" and head is None:
-            head, records, bad = record, collections.defaultdict(list), 0
+            head, records = record, collections.defaultdict(list)
         elif head is None or kind == "run":
             no_history(f"line {number} stands outside of a row, or in one that has not ended")
         elif kind == "done":
-            yield head, records, bad
+            yield head, records
             head = None
-        elif kind is None:
-            bad += 1
         else:
             records[kind].append(record)
     if head is not None:
@@ -65,8 +63,7 @@ def overlaps(holds, forgot):
         taken = sum(other["units"] for other in lasting if other["mode"] == "permit")
         too_many = hold["mode"] == "permit" and taken + hold["units"] > hold["limit"]
         if too_many or any(not (other["shared"] and hold["shared"]) for other in lasting):
-            found += 1
-            excused += inside(forgot, hold["at"])
+            found, excused = found + 1, excused + inside(forgot, hold["at"])
         lasting.append(hold)
     return found, excused
 
@@ -84,10 +81,9 @@ def inversions(holds, forgot, renamed):
             same = hold["shared"] and kind == "phase"
             if before is None or hold["token"] > before["token"] or same and hold["token"] == before["token"]:
                 continue
-            found += 1
             at, earlier, both = hold["at"], before["at"], hold["shared"] and before["shared"]
             name = both and any(inside([window], at) and inside([window], earlier) for window in renamed)
-            excused += inside(forgot, at) or inside(forgot, earlier) or name
+            found, excused = found + 1, excused + (inside(forgot, at) or inside(forgot, earlier) or name)
             break
     return found, excused
 
@@ -100,6 +96,10 @@ def stale(writes, keys):
             arrived, passed = arrived + 1, passed + write["accepted"]
         latest[write["key"]] = max(order, latest.get(write["key"], 0))
     return arrived, passed
+
+def lost(adds, sets):
+    last = {read["key"]: (read["at"], set(read["elements"])) for read in sorted(sets, key=lambda read: read["at"])}
+    return sum(not (add["at"] < last.get(add["key"], (0,))[0] and add["element"] in last[add["key"]][1]) for add in adds)
 
 def jobs(records, forgot):
     names, wrong = collections.defaultdict(list), []
@@ -122,24 +122,24 @@ def endings(records):
     killed = {record["process"] for record in records["killed"]}
     return sum(not (count == 1 or count == 0 and process in killed) for (process, _), count in counts.items())
 
-def verdict(head, records, bad):
+def verdict(head, records):
     forgot, (keys, unended) = records["forgot"], holds_of(records)
     over = [overlaps(holds, forgot) for holds in keys.values()]
     inverted = [inversions(holds, forgot, records["renamed"]) for holds in keys.values()]
     (arrived, passed), (runs, again, again_excused) = stale(records["write"], keys), jobs(records["job"], forgot)
-    killed = len({record["process"] for record in records["killed"]})
-    unserved = sum(record["took"] is None or record["took"] > record["bound"] for record in records["served"])
+    unserved, killed = sum(record["took"] is None or record["took"] > record["bound"] for record in records["served"]), len({record["process"] for record in records["killed"]})
     return {"row": head["row"], "expect": head["expect"], "sections": len(records["grant"]),
             "overlaps": sum(all for all, _ in over), "overlaps_excused": sum(some for _, some in over),
             "inversions": sum(all for all, _ in inverted), "inversions_excused": sum(some for _, some in inverted),
             "writes": len(records["write"]), "stale_arrived": arrived, "stale_passed": passed,
+            "added": len(records["add"]), "lost": lost(records["add"], records["set"]),
             "runs": runs, "again": again, "again_excused": again_excused, "endings": endings(records),
-            "unended": unended, "unreadable": max(0, bad - killed), "left": len(records["left"]), "unserved": unserved}
+            "unended": unended, "unreadable": max(0, len(records[None]) - killed), "left": len(records["left"]), "unserved": unserved}
 
 def is_as_expected(row):
-    kinds = ["overlaps", "inversions", "again", "stale_passed", "endings", "unended", "unreadable", "left", "unserved"]
+    kinds = ["overlaps", "inversions", "again", "stale_passed", "lost", "endings", "unended", "unreadable", "left", "unserved"]
     wrong, served, stale = sum(row[kind] - row.get(kind + "_excused", 0) for kind in kinds), not row["unserved"], row["stale_passed"]
-    return {"nothing": not wrong, "overlaps": row["overlaps"] and not stale and served, "stale": stale and served, "anything": 1}[row["expect"]]
+    return {"nothing": not wrong, "overlaps": row["overlaps"] and not stale and served, "stale": stale and served, "lost": row["lost"] and served, "anything": 1}[row["expect"]]
 
 if len(sys.argv) != 2:
     no_history(__doc__)

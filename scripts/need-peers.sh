@@ -31,4 +31,4 @@ if has "javac mvn" Redisson; then
 fi
 
 (cd proof/peers/pg_lease && try cargo build --locked --quiet --release --target-dir "$peers/build")
-ln -sf build/release/pg_lease "$peers/pg_lease"
+ln -sf build/release/pg_lease build/release/pg_lease_race "$peers/"

@@ -3,13 +3,18 @@
 //! `lock-proof caller WORKLOAD name=value …`. It says on standard output what it is asked on standard input.
 
 mod adapter;
+mod locks;
 mod mixed;
 mod plain;
+mod race;
 mod resource;
+mod set;
 mod traced;
 
 use std::collections::HashMap;
 use std::io::Write as _;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use lock_core::{AnyBackend, LockManager, LockOptions, Quorum, RedisStore};
@@ -41,6 +46,8 @@ pub(crate) fn main(workload: &str, words: &[String]) {
     let args = Args(words.iter().filter_map(split).collect());
     match workload {
         "mixed" => mixed::run(&args),
+        "race" => race::run(&args),
+        "set" => set::run(&args),
         "traced" => traced::run(&args),
         _ => plain::run(&args),
     }
@@ -64,6 +71,29 @@ fn orders() -> UnboundedReceiver<String> {
         }
     });
     receiver
+}
+
+/// Does what the harness orders, beside the thread that works, until that is to end.
+fn serve(work: JoinHandle<()>, served: &AtomicU64, over: &AtomicBool) {
+    say("ready");
+    let mut orders = orders();
+    while let Some(order) = orders.blocking_recv() {
+        match order.as_str() {
+            "served" => say(&served.load(Ordering::SeqCst).to_string()),
+            _ => break,
+        }
+    }
+    over.store(true, Ordering::SeqCst);
+    // An adapter that hangs ends with this process.
+    for _ in 0..1_000 {
+        if work.is_finished() {
+            work.join().unwrap();
+            return say("stopped");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    say("stopped hung=1");
+    std::process::exit(0);
 }
 
 /// Connects to one store, or to a quorum whose members every process reaches in its own way.

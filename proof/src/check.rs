@@ -2,6 +2,7 @@
 
 mod jobs;
 mod locks;
+mod sets;
 mod writes;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -28,6 +29,11 @@ pub(crate) struct Verdict {
     /// Writes that arrived after one of a later holder, and those of them that the resource admitted.
     pub(crate) stale_arrived: usize,
     pub(crate) stale_passed: usize,
+    /// Elements that were added to a set, and those of them that it lacks.
+    #[serde(default)]
+    pub(crate) added: usize,
+    #[serde(default)]
+    pub(crate) lost: usize,
     /// Runs of jobs, those that should not have been, and those of them that a fault explains.
     pub(crate) runs: usize,
     pub(crate) again: usize,
@@ -50,8 +56,8 @@ impl Verdict {
     /// How much is wrong that no fault explains.
     pub(crate) fn wrong(&self) -> usize {
         let explained = self.overlaps_excused + self.inversions_excused + self.again_excused;
-        let seen = self.overlaps + self.inversions + self.stale_passed + self.again + self.endings + self.unended;
-        seen + self.unreadable + self.left + self.unserved - explained
+        let seen = self.overlaps + self.inversions + self.stale_passed + self.lost + self.again + self.endings;
+        seen + self.unended + self.unreadable + self.left + self.unserved - explained
     }
 
     pub(crate) fn is_as_expected(&self) -> bool {
@@ -59,6 +65,7 @@ impl Verdict {
             Expect::Nothing => self.wrong() == 0,
             Expect::Overlaps => self.overlaps > 0 && self.stale_passed == 0 && self.unserved == 0,
             Expect::Stale => self.stale_passed > 0 && self.unserved == 0,
+            Expect::Lost => self.lost > 0 && self.unserved == 0,
             Expect::Anything => true,
         }
     }
@@ -141,7 +148,9 @@ pub(crate) fn check(text: &str) -> Result<Vec<Verdict>, String> {
 pub(crate) fn shows(history: &Path, expect: Expect) -> Result<bool, String> {
     let text = std::fs::read_to_string(history).map_err(|error| format!("cannot read the history: {error}"))?;
     let start = text.rfind("{\"type\":\"run\"").unwrap_or_default();
-    let records = text[start..].lines().skip(1).filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let mut records: Vec<Record> =
+        text[start..].lines().skip(1).filter_map(|line| serde_json::from_str(line).ok()).collect();
+    sets::leave_out_the_unread(&mut records);
     Ok(judge(String::new(), expect, Row { records, ..Row::default() }, 0).is_as_expected())
 }
 
@@ -175,6 +184,7 @@ fn judge(name: String, expect: Expect, mut row: Row, unreadable: usize) -> Verdi
     }
     let (overlaps, inversions) = (locks::overlaps(&row), locks::inversions(&row));
     let (writes, stale_arrived, stale_passed) = writes::count(&row);
+    let (added, lost) = sets::count(&row);
     let (runs, again, again_excused) = jobs::count(&row);
     Verdict {
         row: name,
@@ -187,6 +197,8 @@ fn judge(name: String, expect: Expect, mut row: Row, unreadable: usize) -> Verdi
         writes,
         stale_arrived,
         stale_passed,
+        added,
+        lost,
         runs,
         again,
         again_excused,

@@ -8,7 +8,7 @@ use clap::{Args as ClapArgs, Parser, Subcommand};
 use crate::kept::Options;
 use crate::report::page;
 use crate::run::{self, replay};
-use crate::{caller, check, model, mutants, rslock, spec};
+use crate::{caller, check, model, mutants, race, rslock, spec};
 
 /// A month, in minutes.
 const LONGEST: f64 = 43_200.0;
@@ -71,6 +71,8 @@ enum Action {
         #[arg(long, default_value = "26")]
         seed: String,
     },
+    /// Forces the race between check and commit in PostgreSQL: ours with a pin and with a look, and pg_lease
+    Race,
     /// Has the model tell what goes wrong without one of its rules, with a picture
     Model {
         /// How the rule is called; a name that is none lists them
@@ -138,6 +140,7 @@ pub(crate) fn main() -> ExitCode {
         Some(Action::Mutants { names, minutes, seed }) => {
             mutants::run(&names, &mutants::Faults { minutes: &minutes, seed: &seed })
         }
+        Some(Action::Race) => race::run(),
         Some(Action::Model { without }) => model::without(&without).map(|story| {
             print!("{story}");
             true

@@ -11,6 +11,7 @@ mod kept;
 mod model;
 mod mutants;
 mod peers;
+mod race;
 mod record;
 mod report;
 #[path = "../peers/rslock.rs"]

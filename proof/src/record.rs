@@ -14,6 +14,8 @@ pub(crate) enum Record {
     Grant(Grant),
     End { process: u32, hold: u64, at: u64, downgraded: bool },
     Write { process: u32, hold: u64, key: String, token: Option<u64>, at: u64, accepted: bool },
+    Add { process: u32, hold: u64, key: String, element: u64, at: u64 },
+    Set { key: String, elements: Vec<u64>, at: u64 },
     Job { what: Told, name: String, within: Option<u64>, asked: u64, at: u64 },
     Killed { process: u32, at: u64 },
     Forgot { from: u64, until: u64 },
@@ -58,6 +60,8 @@ pub(crate) enum Expect {
     Overlaps,
     /// Late writes that are admitted, at least once.
     Stale,
+    /// Elements that were added and are not in the set, at least once.
+    Lost,
     /// Whatever comes.
     Anything,
 }

@@ -32,6 +32,8 @@ pub(crate) enum Workload {
     Mixed,
     /// One caller each, of ours or of an adapter, which looks before it writes or does not, some time before.
     Plain { adapter: Option<String>, looks: bool, gap_ms: u32 },
+    /// One caller each that adds to a set in the database, in a transaction that pins the lock, or looks at it first.
+    Set { adapter: Option<String>, pins: bool },
 }
 
 impl Workload {
@@ -79,6 +81,11 @@ impl Fleet {
                 args.extend([("keys", "2".to_owned()), ("looks", looks.to_string()), ("gap_ms", gap_ms.to_string())]);
                 args.push(("adapter", adapter.clone().unwrap_or_default()));
                 "plain"
+            }
+            Workload::Set { adapter, pins } => {
+                args.extend([("keys", "2".to_owned()), ("pins", pins.to_string())]);
+                args.push(("adapter", adapter.clone().unwrap_or_default()));
+                "set"
             }
         };
         let mut worker = Worker::start(workload, &args);

@@ -66,6 +66,7 @@ pub(crate) async fn run(setting: Setting, history: &Path, until: Until) -> Resul
     outcome.recovery = outcome.recovery.and_then(|longest| last.map(|last| last.max(longest)));
     tokio::time::sleep(LONGEST_LEASE).await;
     outcome.tally = world.fleet.stop().await;
+    world.read_sets();
     for key in left::after(&*world.servers) {
         world.recorder.record(&Record::Left { key });
     }
@@ -88,7 +89,10 @@ async fn strike(
             Until::Elapsed(length) if started.elapsed() < length => false,
             // What is broken on purpose goes on until it shows, or might never.
             Until::Elapsed(length) => {
-                let broken = matches!(expect, Expect::Overlaps | Expect::Stale);
+                let broken = matches!(expect, Expect::Overlaps | Expect::Stale | Expect::Lost);
+                if broken {
+                    world.read_sets();
+                }
                 !broken || started.elapsed() > MOST.max(4 * length) || check::shows(history, expect)?
             }
         };

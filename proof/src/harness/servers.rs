@@ -60,6 +60,11 @@ pub(crate) trait Topology: Send {
         Vec::new()
     }
 
+    /// The sets in the database, and their elements.
+    fn sets(&self) -> Vec<(String, Vec<u64>)> {
+        Vec::new()
+    }
+
     /// Chooses what only such servers go through, by numbers that mean the same at any time.
     fn any_change(&self, random: &mut Rng) -> Change;
     /// Whether locks that were granted may be forgotten by it.

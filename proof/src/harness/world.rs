@@ -33,6 +33,14 @@ impl World {
         }
     }
 
+    /// Reads the sets, and writes down what is in them.
+    pub(super) fn read_sets(&self) {
+        let at = now();
+        for (key, elements) in self.servers.sets() {
+            self.recorder.record(&Record::Set { key, elements, at });
+        }
+    }
+
     /// Waits until everybody is served, and writes down how long it took.
     pub(super) async fn served_again(&mut self) -> Option<Duration> {
         let took = self.fleet.served_again().await;

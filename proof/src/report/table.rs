@@ -32,10 +32,14 @@ pub(crate) fn word(verdict: &Verdict) -> &'static str {
 
 /// A table in Markdown, a row for each subject and assumption.
 pub(crate) fn table(verdicts: &[Verdict], ran: &[Ran]) -> String {
+    // Only where there is a set.
+    let sets = verdicts.iter().any(|verdict| verdict.added > 0);
+    let (head, line) = if sets { (" elements lost |", "---:|") } else { ("", "") };
     let mut lines = vec![
-        "| subject, assumption | | sections | overlaps | stale writes arrived | passed | older tokens | keys left | all served after |"
-            .to_owned(),
-        "|---|---|---:|---:|---:|---:|---:|---:|---:|".to_owned(),
+        format!(
+            "| subject, assumption | | sections | overlaps | stale writes arrived | passed |{head} older tokens | keys left | all served after |"
+        ),
+        format!("|---|---|---:|---:|---:|---:|{line}---:|---:|---:|"),
     ];
     for verdict in verdicts {
         let excused = |all: usize, excused: usize| match excused {
@@ -43,8 +47,13 @@ pub(crate) fn table(verdicts: &[Verdict], ran: &[Ran]) -> String {
             _ => format!("{} (+{excused} while servers forgot)", all - excused),
         };
         let served = ran.iter().find(|ran| ran.row == verdict.row).and_then(|ran| ran.served_ms);
+        let lost = match (sets, verdict.added) {
+            (false, _) => String::new(),
+            (true, 0) => " - |".to_owned(),
+            (true, added) => format!(" {} of {added} |", verdict.lost),
+        };
         lines.push(format!(
-            "| {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+            "| {} | {} | {} | {} | {} | {} |{lost} {} | {} | {} |",
             verdict.row,
             word(verdict),
             verdict.sections,

@@ -7,6 +7,9 @@ use crate::harness::servers::{Change, Cluster, Database, Members, One, Sentinels
 use crate::peers::Peer;
 use crate::record::Expect;
 
+/// How the subjects of Jepsen's third workload for locks are told from those of the first.
+const A_SET: &str = "a set in the database";
+
 /// The stores, as `--store` names them.
 pub(crate) const STORES: [&str; 4] = ["one", "sentinel", "cluster", "quorum"];
 
@@ -19,15 +22,17 @@ pub(crate) enum Assumption {
     HolderLooks,
     ResourceChecks,
     ForgetfulMemberIsLeftOut,
+    WriterPins,
 }
 
 impl Assumption {
-    pub(crate) const BROKEN: [Self; 5] = [
+    pub(crate) const BROKEN: [Self; 6] = [
         Self::ClocksRunAlike,
         Self::AcknowledgedIsKept,
         Self::HolderLooks,
         Self::ResourceChecks,
         Self::ForgetfulMemberIsLeftOut,
+        Self::WriterPins,
     ];
 
     pub(crate) const fn text(self) -> &'static str {
@@ -38,8 +43,18 @@ impl Assumption {
             Self::HolderLooks => "broken: the holder looks before it writes",
             Self::ResourceChecks => "broken: the resource checks tokens",
             Self::ForgetfulMemberIsLeftOut => "broken: a member that forgot is left out",
+            Self::WriterPins => "broken: the writer pins, and does not only look",
         }
     }
+}
+
+/// What the processes of a row do.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Work {
+    Mixed,
+    Plain,
+    /// A set in the database, whose lock is pinned in the transaction that changes it, where it can be.
+    Set,
 }
 
 /// One row, not begun.
@@ -48,7 +63,7 @@ pub(crate) struct Row {
     pub(crate) subject: String,
     pub(crate) store: &'static str,
     pub(crate) assumption: Assumption,
-    mixed: bool,
+    work: Work,
     adapter: Option<String>,
     /// How much of the time of a run it gets, beside others.
     pub(crate) weight: f64,
@@ -68,6 +83,7 @@ impl Row {
             _ if self.adapter.is_some() => Expect::Anything,
             Assumption::Held => Expect::Nothing,
             Assumption::ResourceChecks => Expect::Stale,
+            Assumption::WriterPins => Expect::Lost,
             _ => Expect::Overlaps,
         }
     }
@@ -92,11 +108,11 @@ impl Row {
             _ => Box::new(One::start()),
         };
         let menu = match self.assumption {
-            Assumption::Held if self.mixed => Menu::Everything,
+            Assumption::Held if self.work == Work::Mixed => Menu::Everything,
             Assumption::Held => Menu::Outside,
             Assumption::ClocksRunAlike => Menu::Only(Change::Leap),
             Assumption::AcknowledgedIsKept => Menu::Only(Change::Flush(0)),
-            Assumption::HolderLooks | Assumption::ResourceChecks => Menu::Stops,
+            Assumption::HolderLooks | Assumption::ResourceChecks | Assumption::WriterPins => Menu::Stops,
             Assumption::ForgetfulMemberIsLeftOut => Menu::Only(Change::ForgetMost(0)),
         };
         let looks = self.assumption != Assumption::HolderLooks;
@@ -104,7 +120,14 @@ impl Row {
         // Only who stands still in between writes late: where nothing else stops it, that is to happen soon.
         let gap_ms = if checks { 15 } else { 100 };
         let adapter = self.adapter.clone();
-        let workload = if self.mixed { Workload::Mixed } else { Workload::Plain { adapter, looks, gap_ms } };
+        let workload = match self.work {
+            Work::Mixed => Workload::Mixed,
+            Work::Plain => Workload::Plain { adapter, looks, gap_ms },
+            Work::Set => {
+                let pins = adapter.is_none() && self.assumption != Assumption::WriterPins;
+                Workload::Set { adapter, pins }
+            }
+        };
         Ok(Setting { workload, menu, servers, checks, expect: self.expect(), seed })
     }
 }
@@ -114,7 +137,7 @@ pub(crate) fn of_stores(stores: &[&'static str]) -> Vec<Row> {
     let mixed = |store: &&'static str| {
         let subject = format!("ours, every kind of caller, {}", kind(store));
         let assumption = Assumption::Held;
-        Row { subject, store, assumption, mixed: true, adapter: None, weight: 3.0 }
+        Row { subject, store, assumption, work: Work::Mixed, adapter: None, weight: 3.0 }
     };
     stores.iter().map(mixed).collect()
 }
@@ -131,24 +154,40 @@ fn kind(store: &str) -> &'static str {
 
 /// Ours and others by one workload, and each assumption broken.
 pub(crate) fn compared(peers: &[Peer]) -> Vec<Row> {
-    let ours = |store, assumption: Assumption, weight| {
-        let subject = format!("ours, {}", kind(store));
-        Row { subject, store, assumption, mixed: false, adapter: None, weight }
+    let row = |subject: String, store, assumption, work, weight| Row {
+        subject,
+        store,
+        assumption,
+        work,
+        adapter: None,
+        weight,
     };
-    let broken = |assumption: Assumption| {
-        let store = if assumption == Assumption::ForgetfulMemberIsLeftOut { "quorum" } else { "one" };
-        ours(store, assumption, 0.7)
+    let ours =
+        |store, assumption, weight| row(format!("ours, {}", kind(store)), store, assumption, Work::Plain, weight);
+    let set = |assumption, weight| {
+        let subject = format!("ours, {}, {A_SET}", kind("postgres"));
+        row(subject, "postgres", assumption, Work::Set, weight)
     };
+    let has_postgres = Database::missing(false).is_none();
     let mut rows = vec![ours("one", Assumption::Held, 1.5)];
-    if Database::missing(false).is_none() {
-        rows.push(ours("postgres", Assumption::Held, 1.0));
+    if has_postgres {
+        rows.extend([ours("postgres", Assumption::Held, 1.0), set(Assumption::Held, 1.0)]);
     }
     for peer in peers {
         let Ok(command) = &peer.command else { continue };
-        let (subject, adapter) = (peer.name.clone(), Some(command.clone()));
-        let (store, assumption) = (peer.store, Assumption::Held);
-        rows.push(Row { subject, store, assumption, mixed: false, adapter, weight: 1.0 });
+        let (name, adapter, held) = (&peer.name, Some(command.clone()), Assumption::Held);
+        rows.push(Row { adapter: adapter.clone(), ..row(name.clone(), peer.store, held, Work::Plain, 1.0) });
+        if peer.store != "one" {
+            rows.push(Row { adapter, ..row(format!("{name}, {A_SET}"), peer.store, held, Work::Set, 1.0) });
+        }
     }
-    rows.extend(Assumption::BROKEN.map(broken));
+    for assumption in Assumption::BROKEN {
+        match assumption {
+            Assumption::ForgetfulMemberIsLeftOut => rows.push(ours("quorum", assumption, 0.7)),
+            Assumption::WriterPins if has_postgres => rows.push(set(assumption, 0.7)),
+            Assumption::WriterPins => {}
+            _ => rows.push(ours("one", assumption, 0.7)),
+        }
+    }
     rows
 }

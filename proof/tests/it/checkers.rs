@@ -27,6 +27,14 @@ fn job(what: &str, within: Option<u64>, asked: u64, at: u64) -> Value {
     json!({"type": "job", "what": what, "name": "nightly", "within": within, "asked": asked, "at": at})
 }
 
+fn add(element: u64, at: u64) -> Value {
+    json!({"type": "add", "process": 1, "hold": 10, "key": "k", "element": element, "at": at})
+}
+
+fn set(elements: &[u64], at: u64) -> Value {
+    json!({"type": "set", "key": "k", "elements": elements, "at": at})
+}
+
 /// Everything that may be, and nothing that may not.
 fn right() -> Vec<Value> {
     let run =
@@ -41,6 +49,8 @@ fn right() -> Vec<Value> {
         hold(2, "permit", 1, 30, 105, 115, 140),
         hold(3, "write", 0, 40, 160, 170, 200),
         vec![write(3, 160, Some(40), 180), job("began", Some(50), 10, 20), job("began", Some(50), 60, 70)],
+        // What nobody was told of may be there, and an earlier look knows less.
+        vec![add(7, 26), set(&[], 24), set(&[7, 8], 600)],
         vec![json!({"type": "killed", "process": 9, "at": 500}), json!({"type": "served", "took": 5, "bound": 9})],
         vec![json!({"type": "done", "at": 900})],
     ];
@@ -75,6 +85,9 @@ fn planted() -> Vec<(&'static str, Vec<Value>, &'static str)> {
         ("the same token twice", hold(4, "write", 0, 40, 300, 310, 320), "inversions"),
         ("a late write", vec![write(1, 10, Some(10), 185)], "stale_passed"),
         ("a late write without a token", vec![write(3, 160, None, 186), write(1, 10, None, 187)], "stale_passed"),
+        ("an element that its set lacks", vec![add(9, 27)], "lost"),
+        ("an element that its set has lost since", vec![add(9, 27), set(&[7, 8, 9], 590)], "lost"),
+        ("an element whose set was read before", vec![add(8, 600)], "lost"),
         ("a job again in its time", vec![job("began", Some(50), 80, 90)], "again"),
         ("a job again after its end was told", vec![job("told", None, 65, 65), job("began", None, 200, 210)], "again"),
         ("an acquire that never ended", vec![start(4, 1)], "endings"),
@@ -132,9 +145,11 @@ fn both_checkers_excuse_what_servers_forgot_and_who_was_killed() {
 #[test]
 #[limit]
 fn a_row_with_a_broken_assumption_fails_if_somebody_is_never_served() {
-    for (expect, shown) in
-        [("overlaps", hold(4, "write", 0, 41, 161, 175, 176)), ("stale", vec![write(1, 10, Some(10), 185)])]
-    {
+    for (expect, shown) in [
+        ("overlaps", hold(4, "write", 0, 41, 161, 175, 176)),
+        ("stale", vec![write(1, 10, Some(10), 185)]),
+        ("lost", vec![add(9, 27)]),
+    ] {
         for (took, end) in [(json!(5), Some(0)), (json!(null), Some(1))] {
             let mut history = right();
             history[0]["expect"] = json!(expect);

@@ -62,7 +62,7 @@ fn each_assumption_that_is_broken_on_purpose_shows() {
     let scratch = Scratch::new();
     let output = ran(&scratch, &["--only", "broken", "--minutes", "0.3"]);
     assert!(output.status.success(), "{}", said(&output));
-    assert_eq!(said(&output).matches("| shows it |").count(), 5);
+    assert_eq!(said(&output).matches("| shows it |").count(), 6);
 }
 
 #[test]
@@ -91,4 +91,20 @@ fn the_page_of_the_documentation_is_made_of_the_files_of_a_run() {
     let output = proof().arg("page").arg(crate_file("published")).output().unwrap();
     let page = std::fs::read_to_string(crate_file("../docs/proof.md")).unwrap();
     assert_eq!(said(&output), page, "run `lock-proof page proof/published >docs/proof.md`");
+}
+
+/// The race between check and commit: whoever only looks loses a write, and a pin keeps it.
+#[test]
+#[limit(600)]
+fn between_check_and_commit_a_look_loses_a_write_and_a_pin_keeps_it() {
+    let output = proof().arg("race").output().unwrap();
+    let said = said(&output);
+    println!("{said}{}", complained(&output));
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("\n| ours, pin | is refused until the commit | 2 | 2 | holds |\n"), "{said}");
+    assert!(said.contains("\n| ours, a look instead | is let in | 2 | 1 | a write is lost |\n"), "{said}");
+    // pg_lease is there if it was installed, and else it is named.
+    let theirs = said.contains("\n| pg_lease 0.1.3, verify_lease_held | is let in | 2 | 1 | a write is lost |\n");
+    let missing = said.contains("not installed, so not run: pg_lease");
+    assert!(theirs != missing, "{said}");
 }

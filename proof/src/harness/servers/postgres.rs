@@ -26,16 +26,7 @@ const REMNANTS: [(&str, &str); 3] = [
 impl Database {
     /// Says what must be installed first, if something must.
     pub(crate) fn missing(pooled: bool) -> Option<String> {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
-        let folders: Vec<_> = std::env::split_paths(&path)
-            .chain(versions.map(|version| version.path().join("bin")))
-            .chain(["/usr/sbin".into()])
-            .collect();
-        let is_there = |program: &&str| folders.iter().any(|folder| folder.join(program).is_file());
-        let needed = if pooled { &["initdb", "pgbouncer"][..] } else { &["initdb"] };
-        let missing = needed.iter().find(|program| !is_there(program))?;
-        Some(format!("{missing} is missing, run sh scripts/need-databases.sh"))
+        PostgresServer::missing(if pooled { &["initdb", "pgbouncer"] } else { &["initdb"] })
     }
 
     pub(crate) fn start(pooled: bool) -> Self {
@@ -45,6 +36,8 @@ impl Database {
         // After the name in brackets come the state and the parent.
         let (_, after) = stat.rsplit_once(") ").unwrap();
         let postmaster = after.split(' ').nth(1).unwrap().parse().unwrap();
+        // Where the set of Jepsen's third workload is, whoever keeps others from it.
+        server.run("CREATE TABLE proof_set (key text PRIMARY KEY, elements bigint[] NOT NULL)");
         let pooler = pooled.then(|| server.pooler());
         Self { server, pooler, postmaster }
     }
@@ -116,6 +109,16 @@ impl Topology for Database {
             if is_there { self.server.run(sql).lines().map(str::to_owned).collect() } else { Vec::new() }
         };
         REMNANTS.iter().flat_map(of).collect()
+    }
+
+    fn sets(&self) -> Vec<(String, Vec<u64>)> {
+        let all = self.server.run("SELECT key || ' ' || array_to_string(elements, ' ') FROM proof_set");
+        let set = |line: &str| {
+            let mut words = line.split(' ');
+            let key = words.next().unwrap().to_owned();
+            (key, words.filter(|word| !word.is_empty()).map(|word| word.parse().unwrap()).collect())
+        };
+        all.lines().map(set).collect()
     }
 
     fn any_change(&self, _: &mut Rng) -> Change {

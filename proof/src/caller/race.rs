@@ -1,0 +1,59 @@
+//! One of two that add to a counter under one lock: it looks or pins in its transaction, reads, and writes when it is told to. Until then
+//! its process stands still, so nothing renews its lease. `peers/pg_lease/race.rs` does the same with pg_lease.
+
+use std::time::Duration;
+
+use lock_core::{LockGuard, LockManager, Renew};
+use lock_postgres::PostgresStore;
+use tokio_postgres::{Client, NoTls};
+
+use crate::caller::{Args, say};
+
+type Failure = Box<dyn std::error::Error>;
+
+/// Long enough that a busy machine answers in time, and over while this stands still.
+const TTL: Duration = Duration::from_secs(6);
+
+pub(super) fn run(args: &Args) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let said = runtime.block_on(add(args)).map_or_else(|why| format!("failed: {why}"), |()| "committed".to_owned());
+    say(&said);
+}
+
+async fn add(args: &Args) -> Result<(), Failure> {
+    let (url, name) = (args.text("url"), args.text("name"));
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
+    tokio::spawn(connection);
+    let locks = LockManager::builder(PostgresStore::new(url)?).build()?;
+    let guard = granted(&locks).await?;
+    client.batch_execute("BEGIN").await?;
+    if args.text("pins") == "true" {
+        let pin = lock_postgres::pin(&guard);
+        client.execute(pin.text(), &[&pin.key(), &pin.token()]).await?;
+    } else {
+        look(&client, &guard).await?;
+    }
+    let n: i64 = client.query_one("SELECT n FROM counter", &[]).await?.get(0);
+    say("looked");
+    std::io::stdin().read_line(&mut String::new())?;
+    let write = format!("UPDATE counter SET n = {}; INSERT INTO done VALUES ('{name}'); COMMIT", n + 1);
+    Ok(client.batch_execute(&write).await?)
+}
+
+/// Asks for the lock until it is granted, and says so when it is not at first.
+async fn granted(locks: &LockManager) -> Result<LockGuard, Failure> {
+    let ask = || locks.lock("race").with_ttl(TTL).with_renew(Renew::Off);
+    if let Some(guard) = ask().try_acquire().await? {
+        return Ok(guard);
+    }
+    say("refused");
+    Ok(ask().with_wait(Duration::from_secs(60)).await?)
+}
+
+/// Looks as whoever has no pin: that the lock is held, by its row.
+async fn look(client: &Client, guard: &LockGuard) -> Result<(), Failure> {
+    guard.ensure_held()?;
+    let held = "SELECT FROM lock_core.lock WHERE key = 'race' AND owner IS NOT NULL AND until > clock_timestamp()";
+    client.query_one(held, &[]).await?;
+    Ok(())
+}
