@@ -89,6 +89,23 @@ impl OnceFor {
     /// # }
     /// ```
     ///
+    /// The error of the body is one that a [`LockError`] can become. Those of databases cannot: let it be a
+    /// `Box<dyn std::error::Error + Send + Sync>`, which both become by `?`, or a type of yours that is `From` both.
+    ///
+    /// ```
+    /// # use lock_core::{LockError, LockManager};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Failure> {
+    /// # let locks = LockManager::in_memory();
+    /// # let orders = async || Ok::<_, std::io::Error>(7);
+    /// type Failure = Box<dyn std::error::Error + Send + Sync>;
+    ///
+    /// let migrated = locks.lock("migrate:orders").once_for("v43").run(async |_| Ok::<_, Failure>(orders().await?));
+    /// assert_eq!(migrated.await?, Some(7));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     ///
     /// What `body` returns, what [`LockRequest::run`] fails with, and what [`LockManager::done`] and [`LockGuard::mark_done`] fail with:
