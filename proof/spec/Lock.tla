@@ -220,8 +220,8 @@ LeaveFree(p) ==
 \* The queue moves on past some who are not reached.
 PassOver(p) ==
   /\ NextOf(p).kind \in {"acquire", "release"}
-  /\ \E deaf \in SUBSET Deaf :
-       LET r == StepPast(NextOf(p), deaf) IN {c[1] : c \in r.server.over} = deaf /\ deaf # {} /\ Perform(p, NextOf(p), r)
+  /\ \E deaf \in (SUBSET Deaf) \ {{}} :
+       LET r == StepPast(NextOf(p), deaf) IN {c[1] : c \in r.server.over} = deaf /\ Perform(p, NextOf(p), r)
 
 \* What a broken connection carried is executed late, and nobody hears the answer.
 Late(p) ==

@@ -11,7 +11,7 @@ CONSTANTS
   Processes, Members,    \* who wants the lock; the servers
   Old, New,              \* the lists of members before and after a change
   Ahead,                 \* the members whose clocks are a tick ahead
-  Claims,                \* how many claims a process makes
+  Claims, Latecomers,    \* how many claims a process makes; who makes them only in the last tick
   Ttl, Margin, Drift,    \* the lease; what a holder takes off it; how far a process's clock falls behind at most
   Excluded,              \* for how long a member that lost its data does not count: the longest lease
   Draws, Horizon,        \* how many tokens a tick is worth; how far time goes
@@ -35,7 +35,7 @@ Keeps(rule) == rule \notin Off
 Max(a, b) == IF a > b THEN a ELSE b
 Greatest(S) == CHOOSE x \in S : \A y \in S : y <= x
 \* Processes are alike, and so are members of both lists with equal clocks.
-Symmetry == Permutations(Processes) \cup Permutations((Old \cap New) \ Ahead)
+Symmetry == Permutations(Latecomers) \cup Permutations(Processes \ Latecomers) \cup Permutations((Old \cap New) \ Ahead)
 Clock(p) == now - lag[p]
 Majority(list) == IF Keeps("MoreThanHalf") THEN (Cardinality(list) \div 2) + 1 ELSE (Cardinality(list) + 1) \div 2
 Strikes(fault) == faults[fault] > 0 /\ faults' = [faults EXCEPT ![fault] = @ - 1]
@@ -109,7 +109,7 @@ Question(p, kind, n, round, floor) == [kind |-> kind, claim |-> <<p, n>>, round 
 
 Acquire(p) ==
   LET n == proc[p].n + 1
-  IN /\ proc[p].state = "idle" /\ n <= Claims
+  IN /\ proc[p].state = "idle" /\ n <= Claims /\ (p \in Latecomers => now = Horizon)
      /\ Becomes(p, [Idle(n, proc[p].list) EXCEPT !.state = "voting", !.round = 1, !.sent = Clock(p),
                                                  !.deadline = Clock(p) + Ttl - Margin,
                                                  !.after = IF "revoke" \in Faults THEN Greatest(seen.entered \cup {0}) ELSE 0])

@@ -54,11 +54,15 @@ enum Action {
     Spec {
         /// How `.cfg` files of `proof/spec` are called or begin, as `Lock`, `Quorum-broken` or `fence`; all if left out.
         /// `trace` and the folder of a run check what its store logged, `trace` alone a run of its own;
-        /// `exchange` checks the counter-examples of lock-core's model, `back` those that the model is given
+        /// `exchange` checks the counter-examples of lock-core's model, `back` those that the model is given;
+        /// `actions` looks at each claim for a short time and counts which actions happened
         names: Vec<String>,
         /// With the greater bounds that the `.cfg` files name
         #[arg(long)]
         longer: bool,
+        /// Stops each claim when it has so many distinct states, however long that takes
+        #[arg(long)]
+        states: Option<u64>,
     },
     /// Plants bugs in our own code, and shows by which test or run each is noticed
     Mutants {
@@ -136,7 +140,7 @@ pub(crate) fn main() -> ExitCode {
             print!("{page}");
             true
         }),
-        Some(Action::Spec { names, longer }) => spec::run(&names, longer),
+        Some(Action::Spec { names, longer, states }) => spec::run(&names, longer, states),
         Some(Action::Mutants { names, minutes, seed }) => {
             mutants::run(&names, &mutants::Faults { minutes: &minutes, seed: &seed })
         }

@@ -3,21 +3,28 @@
 mod back;
 mod config;
 mod exchange;
+mod reach;
 mod story;
 mod tlc;
 mod trace;
 mod value;
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use crate::spec::config::{Config, Row, Wanted};
-use crate::spec::tlc::{Outcome, Report, Tlc, places};
+use crate::spec::tlc::{Outcome, Report, Tlc, Until, places};
 
-/// Checks what is named, or all. Returns whether everything is as it must be.
-pub(crate) fn run(names: &[String], longer: bool) -> Result<bool, String> {
+/// How long a look with greater bounds may take. The weekly job has time for all of them.
+const LONGEST: Duration = Duration::from_secs(25 * 60);
+
+/// How long each claim is looked at where only its actions are counted.
+const GLANCE: Duration = Duration::from_secs(90);
+
+/// Checks what is named, or all, each until it has `states` distinct states. Returns whether everything is as it must be.
+pub(crate) fn run(names: &[String], longer: bool, states: Option<u64>) -> Result<bool, String> {
     if let Some((_, run)) = names.split_first().filter(|(name, _)| *name == "trace") {
         return trace::run(run);
     }
@@ -27,32 +34,39 @@ pub(crate) fn run(names: &[String], longer: bool) -> Result<bool, String> {
     if let Some((_, rules)) = names.split_first().filter(|(name, _)| *name == "back") {
         return back::run(rules);
     }
+    let glance = names == ["actions"];
     let (spec, target) = places();
-    let configs = named(config::read_all(&spec)?, names)?;
-    let whole = names.is_empty();
+    let configs = named(config::read_all(&spec)?, if glance { &[] } else { names })?;
+    let whole = glance || names.is_empty();
     let tlc = tlc::find(whole)?;
-    let rows: Vec<Row> = configs.iter().flat_map(|config| config.rows(longer)).collect();
-    let reports = check_all(&tlc, &spec, &target, &rows)?;
-    let mut seen = BTreeSet::new();
-    for (row, report) in rows.iter().zip(&reports) {
+    let rows = configs.iter().flat_map(|config| config.rows(longer));
+    let rows: Vec<Row> = rows.filter(|row| !glance || row.rule.is_none()).collect();
+    let until = match states {
+        Some(_) => Until { time: None, states },
+        None if glance => Until { time: Some(GLANCE), states: None },
+        None => Until { time: longer.then_some(LONGEST), states: None },
+    };
+    let reports = check_all(&tlc, &spec, &target, &rows, until)?;
+    for (row, report) in rows.iter().zip(&reports).filter(|_| !glance) {
         if let Outcome::CounterExample { what, trace } = &report.outcome {
             println!("\n{}: {what} does not hold. {} steps:\n", row.title(), trace.len().saturating_sub(1));
             print!("{}", story::tell(trace));
         }
-        seen.extend(report.happened.iter().map(|action| format!("{}: {action}", row.module)));
     }
     println!("\n{}", table(&rows, &reports));
-    let missing = if whole { never_happened(&spec, &configs, &seen)? } else { Vec::new() };
-    for action in &missing {
+    let (counted, never) =
+        if whole { reach::table(&spec, &configs, &rows, &reports)? } else { (String::new(), Vec::new()) };
+    println!("\n{counted}");
+    for action in &never {
         println!("never happened in any claim: {action}");
     }
     let wrong = rows.iter().zip(&reports).filter(|(row, report)| !row.is_as_wanted(&report.outcome)).count();
     println!("figure: rows of the specification that are as they must be: {} of {}", rows.len() - wrong, rows.len());
-    Ok(wrong == 0 && missing.is_empty())
+    Ok(wrong == 0 && never.is_empty())
 }
 
 /// Looks at two rows at a time: most of the time of a short one goes into starting TLC.
-fn check_all(tlc: &Tlc, spec: &Path, target: &Path, rows: &[Row]) -> Result<Vec<Report>, String> {
+fn check_all(tlc: &Tlc, spec: &Path, target: &Path, rows: &[Row], until: Until) -> Result<Vec<Report>, String> {
     let next = AtomicUsize::new(0);
     let work = || {
         let mut done = Vec::new();
@@ -60,7 +74,7 @@ fn check_all(tlc: &Tlc, spec: &Path, target: &Path, rows: &[Row]) -> Result<Vec<
             let number = next.fetch_add(1, Ordering::Relaxed);
             let Some(row) = rows.get(number) else { return Ok(done) };
             let place = format!("{} of {}: {}", number + 1, rows.len(), row.title());
-            done.push((number, tlc.check(spec, target, row, &place)?));
+            done.push((number, tlc.check(spec, target, row, &place, until)?));
         }
     };
     let mut done = thread::scope(|scope| {
@@ -82,18 +96,6 @@ fn named(configs: Vec<Config>, names: &[String]) -> Result<Vec<Config>, String> 
         return Err(format!("the specification has no `{name}`; it has {}", all.join(", ")));
     }
     Ok(configs.into_iter().filter(|config| names.is_empty() || names.iter().any(|name| is(config, name))).collect())
-}
-
-/// The actions of a module that happened in none of its claims.
-fn never_happened(spec: &Path, configs: &[Config], seen: &BTreeSet<String>) -> Result<Vec<String>, String> {
-    let modules: BTreeSet<&str> = configs.iter().map(|config| config.module.as_str()).collect();
-    let mut missing = Vec::new();
-    for module in modules {
-        let text = config::read(&spec.join(format!("{module}.tla")))?;
-        let actions = config::actions(&text).into_iter().map(|action| format!("{module}: {action}"));
-        missing.extend(actions.filter(|action| !seen.contains(action)));
-    }
-    Ok(missing)
 }
 
 /// A table as README.md has it.

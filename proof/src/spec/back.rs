@@ -9,7 +9,7 @@ use std::path::Path;
 use crate::spec::config::read;
 use crate::spec::exchange::{known, named};
 use crate::spec::story::Moment;
-use crate::spec::tlc::{self, Outcome, Tlc, places};
+use crate::spec::tlc::{self, Outcome, Tlc, Until, places};
 
 /// Steps without a word in both: what ends a claim is sent again, and a replica follows.
 const UNTOLD: [&str; 2] = ["EndAgain", "Replicate"];
@@ -57,7 +57,7 @@ fn look(tlc: &Tlc, spec: &Path, folder: &Path, rule: &str, kept: &str) -> Result
          Natives = FALSE\nWindow = 0\nDeaf = {{}}\nMargin = 0\nDrift = 0\nDraws = 64\nLoses = TRUE\nRenews = FALSE\n\
          Writes = FALSE\nTimes = 1\nEnds = FALSE\nOff = {{\"{rule}\"}}\n"
     );
-    let report = tlc.run(folder, "Lock.tla", &config, &format!("back {rule}"), false)?;
+    let report = tlc.run(folder, "Lock.tla", &config, &format!("back {rule}"), Until::default())?;
     let Outcome::CounterExample { trace, .. } = report.outcome else {
         return Err(format!("the specification has no counter-example without {rule} within the bounds of its file"));
     };

@@ -28,11 +28,10 @@ pub(super) enum Wanted {
 pub(super) struct Row {
     /// The name of the configuration, and the rule that is taken out.
     config: String,
-    rule: Option<String>,
+    pub(super) rule: Option<String>,
     pub(super) module: String,
     pub(super) text: String,
     pub(super) wanted: Wanted,
-    pub(super) longer: bool,
 }
 
 pub(super) fn read(path: &Path) -> Result<String, String> {
@@ -104,7 +103,6 @@ impl Config {
             module: self.module.clone(),
             text: rule.map_or_else(|| text.clone(), |rule| with(&self.text, &format!("Off = {{\"{rule}\"}}"))),
             wanted: if rule.is_some() { Wanted::CounterExample } else { self.wanted },
-            longer,
         };
         std::iter::once(row(None)).chain(self.without.iter().map(|rule| row(Some(rule)))).collect()
     }
@@ -134,6 +132,8 @@ impl Row {
         let members = if members == 0 { String::new() } else { format!("{members} members, ") };
         let faults = value("Faults").replace(['{', '}', '"'], "");
         let faults = if faults.is_empty() { faults } else { format!("; {faults}") };
+        let late = value("Latecomers").split(['{', ',', '}']).filter(|process| !process.is_empty()).count();
+        let faults = if late == 0 { faults } else { format!(", {late} late{faults}") };
         let way = value("OnTheWay");
         let faults = if matches!(&*way, "" | "9") { faults } else { format!(", {way} on the way{faults}") };
         format!("{members}{processes} × {}, {} ticks, ttl {}{faults}", value("Claims"), value("Horizon"), value("Ttl"))

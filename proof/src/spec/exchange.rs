@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::spec::config::read;
-use crate::spec::tlc::{self, Outcome, Tlc, places};
+use crate::spec::tlc::{self, Outcome, Tlc, Until, places};
 
 /// Checks those of the rules that are named, or all. Returns whether each is one.
 pub(super) fn run(rules: &[String]) -> Result<bool, String> {
@@ -85,7 +85,7 @@ fn look(
          Faults = {{\"break\", \"crash\", \"flush\", \"promote\", \"withdraw\"}}\nTimes = 9\nEnds = FALSE\nOff = {{{off}}}\n",
         constants.join("\n")
     );
-    let report = tlc.run(folder, "Exchange.tla", &config, &format!("exchange {rule}"), false)?;
+    let report = tlc.run(folder, "Exchange.tla", &config, &format!("exchange {rule}"), Until::default())?;
     Ok(match report.outcome {
         Outcome::CounterExample { .. } => {
             Ok(format!("its counter-example of {} steps is one of the specification", steps.len()))

@@ -1,6 +1,5 @@
 //! TLC, the checker of TLA+: where it is, and what it says.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -8,10 +7,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::spec::config::Row;
+use crate::spec::reach::{self, Counts};
 use crate::spec::story::{Moment, read};
-
-/// How long a look with greater bounds may take. The weekly job has time for all of them.
-const LONGEST: Duration = Duration::from_secs(25 * 60);
 
 /// Where the specification lies, and where what TLC writes goes.
 pub(super) fn places() -> (PathBuf, PathBuf) {
@@ -25,13 +22,28 @@ pub(super) struct Tlc {
     coverage: bool,
 }
 
+/// When a look is stopped that has not come to its end. TLC says every minute how far it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Until {
+    pub(super) time: Option<Duration>,
+    /// How many distinct states are enough.
+    pub(super) states: Option<u64>,
+}
+
+impl Until {
+    fn is_over(self, took: Duration, said: &str) -> bool {
+        self.time.is_some_and(|longest| took > longest)
+            || self.states.is_some_and(|enough| distinct(said).is_some_and(|states| states >= enough))
+    }
+}
+
 /// What TLC found.
 pub(super) struct Report {
     pub(super) outcome: Outcome,
     pub(super) states: String,
     pub(super) time: String,
-    /// The actions that happened, if that was counted.
-    pub(super) happened: BTreeSet<String>,
+    /// To how many states each action led, if that was counted.
+    pub(super) happened: Counts,
     /// All that it printed.
     pub(super) said: String,
 }
@@ -67,14 +79,21 @@ pub(super) fn find(coverage: bool) -> Result<Tlc, String> {
 
 impl Tlc {
     /// Has TLC look at a row.
-    pub(super) fn check(&self, spec: &Path, target: &Path, row: &Row, place: &str) -> Result<Report, String> {
+    pub(super) fn check(
+        &self,
+        spec: &Path,
+        target: &Path,
+        row: &Row,
+        place: &str,
+        until: Until,
+    ) -> Result<Report, String> {
         let folder = target.join(row.file());
         let failed = |error: std::io::Error| format!("TLC cannot look at {}: {error}", row.title());
         fs::create_dir_all(&folder).map_err(failed)?;
         // TLC looks for all files beside the module.
         let module = format!("{}.tla", row.module);
         fs::copy(spec.join(&module), folder.join(&module)).map_err(failed)?;
-        self.run(&folder, &module, &row.text, place, row.longer)
+        self.run(&folder, &module, &row.text, place, until)
     }
 
     /// Runs TLC in a folder that has the module, shows how far it is, and reads what it says.
@@ -84,7 +103,7 @@ impl Tlc {
         module: &str,
         config: &str,
         place: &str,
-        longer: bool,
+        until: Until,
     ) -> Result<Report, String> {
         let failed = |error: std::io::Error| format!("TLC cannot look at {place}: {error}");
         // TLC unpacks the modules it comes with where temporary files lie: runs side by side would read them half written.
@@ -92,12 +111,17 @@ impl Tlc {
         fs::write(folder.join("checked.cfg"), config).map_err(failed)?;
         let mut tlc = Command::new("java")
             // Most runs are over before a better compiler has paid for itself.
-            .args(if longer { &["-Xmx6g"][..] } else { &["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx2g"] })
+            .args(if until.time.is_none() && until.states.is_none() {
+                &["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx2g"]
+            } else {
+                &["-XX:+UseParallelGC", "-Xmx6g"][..]
+            })
             .args(["-Djava.io.tmpdir=library", "-cp"])
             .arg(&self.jar)
             .args(["tlc2.TLC", "-nowarning", "-workers", "1"])
             .args(if self.coverage { &["-coverage", "60"][..] } else { &[] })
-            .args(["-metadir", "states", "-config", "checked.cfg", module])
+            // What is stopped is not gone on with.
+            .args(["-checkpoint", "0", "-metadir", "states", "-config", "checked.cfg", module])
             .current_dir(folder)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -111,8 +135,7 @@ impl Tlc {
             }
             said.push_str(&line);
             said.push('\n');
-            // TLC says every minute how far it is.
-            if longer && !cut && began.elapsed() > LONGEST {
+            if !cut && until.is_over(began.elapsed(), &line) {
                 cut = true;
                 tlc.kill().map_err(failed)?;
             }
@@ -129,8 +152,8 @@ impl Tlc {
         let states = said.lines().rev().find(|line| line.contains("distinct states found"));
         let states = states.and_then(|line| line.split(", ").nth(1)?.split(' ').next()).unwrap_or("?").to_owned();
         let time = said.lines().rev().find_map(|line| line.strip_prefix("Finished in ")?.split(' ').next());
-        let (time, happened) = (time.unwrap_or("?").to_owned(), happened(&said));
-        Ok(Report { outcome, states, time, happened, said })
+        let time = time.map_or_else(|| format!("{}min", began.elapsed().as_secs() / 60), str::to_owned);
+        Ok(Report { outcome, states, time, happened: reach::counts(&said), said })
     }
 }
 
@@ -151,12 +174,33 @@ fn outcome(said: &str) -> Option<Outcome> {
     Some(Outcome::CounterExample { what: said.lines().find_map(violated)?, trace: read(said) })
 }
 
-/// The actions that led to a state, as the coverage tells: `<Name line …>: new:all`.
-fn happened(said: &str) -> BTreeSet<String> {
-    let action = |line: &str| {
-        let (name, counts) = line.strip_prefix('<')?.split_once(" line ")?;
-        let all = counts.rsplit_once(">: ")?.1.split_once(':')?.1;
-        (all != "0").then(|| name.to_owned())
-    };
-    said.lines().filter_map(action).collect()
+/// How many distinct states there are so far, if a line says so: `…, 1,234 distinct states found …`.
+fn distinct(line: &str) -> Option<u64> {
+    let (before, _) = line.split_once(" distinct states found")?;
+    before.rsplit(' ').next()?.replace(',', "").parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use lock_core::testing::limit;
+
+    use super::Until;
+
+    const PROGRESS: &str = "Progress(15) at 2026-01-01 00:01:00: 36,143,008 states generated (9,100,001 s/min), \
+                            10,000,004 distinct states found (2,300,000 ds/min), 98,765 states left on queue.";
+
+    #[test]
+    #[limit]
+    fn a_look_is_over_when_it_has_the_states_or_the_time_that_are_enough() {
+        let states = |enough| Until { time: None, states: Some(enough) };
+        let (short, long) = (Duration::from_secs(1), Duration::from_secs(3));
+        assert!(states(10_000_004).is_over(long, PROGRESS));
+        assert!(!states(10_000_005).is_over(long, PROGRESS));
+        assert!(!states(1).is_over(long, "Computing initial states..."));
+        let time = Until { time: Some(Duration::from_secs(2)), states: None };
+        assert!(time.is_over(long, "anything") && !time.is_over(short, PROGRESS));
+        assert!(!Until::default().is_over(long, PROGRESS));
+    }
 }

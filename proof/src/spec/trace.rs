@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use crate::record::Record;
 use crate::spec::story;
-use crate::spec::tlc::{self, Outcome, Tlc, places};
+use crate::spec::tlc::{self, Outcome, Tlc, Until, places};
 use crate::spec::trace::reader::Reader;
 use crate::spec::trace::run::About;
 use crate::spec::trace::steps::{Step, Times};
@@ -145,6 +145,12 @@ impl Check<'_> {
         let told = number != usize::MAX;
         let number = if told { number } else { 0 };
         let config = tla::config(logs, self.ttl, SLACK, LONGEST, self.margin, if told { "NotReached" } else { "" });
-        self.tlc.run(&folder, "Trace.tla", &format!("{config}  Number = {number}\n"), &format!("trace {name}"), false)
+        self.tlc.run(
+            &folder,
+            "Trace.tla",
+            &format!("{config}  Number = {number}\n"),
+            &format!("trace {name}"),
+            Until::default(),
+        )
     }
 }
