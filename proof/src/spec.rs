@@ -20,8 +20,8 @@ use crate::spec::tlc::{Outcome, Report, Tlc, Until, places};
 /// How long a look with greater bounds may take. The weekly job has time for all of them.
 const LONGEST: Duration = Duration::from_secs(25 * 60);
 
-/// How long each claim is looked at where only its actions are counted.
-const GLANCE: Duration = Duration::from_secs(90);
+/// How many states of each claim are looked at where only its actions are counted.
+const GLANCE: u64 = 30_000;
 
 /// Checks what is named, or all, each until it has `states` distinct states. Returns whether everything is as it must be.
 pub(crate) fn run(names: &[String], longer: bool, states: Option<u64>) -> Result<bool, String> {
@@ -43,7 +43,7 @@ pub(crate) fn run(names: &[String], longer: bool, states: Option<u64>) -> Result
     let rows: Vec<Row> = rows.filter(|row| !glance || row.rule.is_none()).collect();
     let until = match states {
         Some(_) => Until { time: None, states },
-        None if glance => Until { time: Some(GLANCE), states: None },
+        None if glance => Until { time: None, states: Some(GLANCE) },
         None => Until { time: longer.then_some(LONGEST), states: None },
     };
     let reports = check_all(&tlc, &spec, &target, &rows, until)?;

@@ -127,7 +127,7 @@ impl Tlc {
             .stderr(Stdio::null())
             .spawn()
             .map_err(failed)?;
-        let (mut said, mut cut, began) = (String::new(), false, Instant::now());
+        let (mut said, mut over, mut cut, began) = (String::new(), false, false, Instant::now());
         for line in tlc.stdout.take().into_iter().flat_map(|out| BufReader::new(out).lines()) {
             let line = line.map_err(failed)?;
             if line.starts_with("Starting") || line.starts_with("Progress") {
@@ -135,7 +135,9 @@ impl Tlc {
             }
             said.push_str(&line);
             said.push('\n');
-            if !cut && until.is_over(began.elapsed(), &line) {
+            over |= until.is_over(began.elapsed(), &line);
+            // What was counted comes behind how far it is.
+            if over && !cut && (!self.coverage || line.starts_with("End of statistics")) {
                 cut = true;
                 tlc.kill().map_err(failed)?;
             }
