@@ -55,7 +55,7 @@ enum Action {
         /// How `.cfg` files of `proof/spec` are called or begin, as `Lock`, `Quorum-broken` or `fence`; all if left out.
         /// `trace` and the folder of a run check what its store logged, `trace` alone a run of its own;
         /// `exchange` checks the counter-examples of lock-core's model, `back` those that the model is given;
-        /// `actions` looks at some states of each and counts which actions happened
+        /// `actions` counts how often each action happened in some states of each, or of those named
         names: Vec<String>,
         /// With the greater bounds that the `.cfg` files name
         #[arg(long)]

@@ -34,11 +34,14 @@ pub(crate) fn run(names: &[String], longer: bool, states: Option<u64>) -> Result
     if let Some((_, rules)) = names.split_first().filter(|(name, _)| *name == "back") {
         return back::run(rules);
     }
-    let glance = names == ["actions"];
+    let (glance, names) = match names.split_first() {
+        Some((name, rest)) if name == "actions" => (true, rest),
+        _ => (false, names),
+    };
     let (spec, target) = places();
-    let configs = named(config::read_all(&spec)?, if glance { &[] } else { names })?;
-    let whole = glance || names.is_empty();
-    let tlc = tlc::find(whole)?;
+    let configs = named(config::read_all(&spec)?, names)?;
+    let whole = names.is_empty();
+    let tlc = tlc::find(whole || glance)?;
     let rows = configs.iter().flat_map(|config| config.rows(longer));
     let rows: Vec<Row> = rows.filter(|row| !glance || row.rule.is_none()).collect();
     let until = match states {
@@ -54,9 +57,12 @@ pub(crate) fn run(names: &[String], longer: bool, states: Option<u64>) -> Result
         }
     }
     println!("\n{}", table(&rows, &reports));
-    let (counted, never) =
-        if whole { reach::table(&spec, &configs, &rows, &reports)? } else { (String::new(), Vec::new()) };
-    println!("\n{counted}");
+    let (counted, mut never) = reach::table(&spec, &configs, &rows, &reports)?;
+    if whole || glance {
+        println!("\n{counted}");
+    }
+    // Of a part nothing else is to be expected.
+    never.retain(|_| whole);
     for action in &never {
         println!("never happened in any claim: {action}");
     }

@@ -204,6 +204,27 @@ mod tests {
         assert!(changed > 20, "{changed}");
     }
 
+    /// An action of a fault that strikes nowhere happens nowhere.
+    #[test]
+    #[limit]
+    fn each_fault_of_the_specification_strikes_in_some_file_at_its_usual_bounds() {
+        let spec = Path::new(env!("CARGO_MANIFEST_DIR")).join("spec");
+        let rows: Vec<_> = read_all(&spec).unwrap().iter().map(|config| config.rows(false).remove(0)).collect();
+        let mut faults = 0;
+        for module in ["Lock", "Quorum"] {
+            let text = read(&spec.join(format!("{module}.tla"))).unwrap();
+            let all = text.lines().find_map(|line| line.strip_prefix("AllFaults == ")).unwrap();
+            for fault in all.trim_matches(['{', '}']).split(", ") {
+                let strikes =
+                    |text: &str| text.lines().any(|line| line.trim().starts_with("Faults = ") && line.contains(fault));
+                let struck = rows.iter().filter(|row| row.module == module).any(|row| strikes(&row.text));
+                assert!(struck, "{fault} of {module}.tla strikes in no .cfg");
+                faults += 1;
+            }
+        }
+        assert_eq!(faults, 13);
+    }
+
     fn cells(line: &str) -> String {
         line.trim_matches(['|', ' ']).split(" | ").take(2).collect::<Vec<_>>().join(" | ")
     }
