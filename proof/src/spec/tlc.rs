@@ -119,7 +119,8 @@ impl Tlc {
             .args(["-Djava.io.tmpdir=library", "-cp"])
             .arg(&self.jar)
             .args(["tlc2.TLC", "-nowarning", "-workers", "1"])
-            .args(if self.coverage { &["-coverage", "60"][..] } else { &[] })
+            // Told every minute: of a run that is stopped it is not told at its end.
+            .args(if self.coverage { &["-coverage", "1"][..] } else { &[] })
             // What is stopped is not gone on with.
             .args(["-checkpoint", "0", "-metadir", "states", "-config", "checked.cfg", module])
             .current_dir(folder)
