@@ -57,7 +57,8 @@ pub(crate) fn run(names: &[String], longer: bool, states: Option<u64>) -> Result
         }
     }
     println!("\n{}", table(&rows, &reports));
-    let (counted, mut never) = reach::table(&spec, &configs, &rows, &reports)?;
+    let happened: Vec<_> = reports.iter().map(|report| &report.happened).collect();
+    let (counted, mut never) = reach::table(&spec, &configs, &rows, &happened)?;
     if whole || glance {
         println!("\n{counted}");
     }

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use crate::spec::config::{self, Config, Row, Wanted};
-use crate::spec::tlc::Report;
 
 /// To how many states each action led, by its name.
 pub(super) type Counts = BTreeMap<String, u64>;
@@ -39,7 +38,7 @@ pub(super) fn table(
     spec: &Path,
     configs: &[Config],
     rows: &[Row],
-    reports: &[Report],
+    happened: &[&Counts],
 ) -> Result<(String, Vec<String>), String> {
     let modules: BTreeSet<&str> = configs.iter().map(|config| config.module.as_str()).collect();
     let mut lines = vec![
@@ -50,7 +49,7 @@ pub(super) fn table(
     for module in modules {
         let text = config::read(&spec.join(format!("{module}.tla")))?;
         for action in config::actions(&text) {
-            let count = count(module, &action, rows, reports);
+            let count = count(module, &action, rows, happened);
             let name = format!("{module}: {action}");
             lines.push(format!("| {name} | {} | {} | {} |", count.all, count.claims.len(), count.others.len()));
             if count.all == 0 {
@@ -61,10 +60,10 @@ pub(super) fn table(
     Ok((lines.join("\n"), never))
 }
 
-fn count(module: &str, action: &str, rows: &[Row], reports: &[Report]) -> Count {
+fn count(module: &str, action: &str, rows: &[Row], happened: &[&Counts]) -> Count {
     let mut count = Count::default();
-    for (row, report) in rows.iter().zip(reports).filter(|(row, _)| row.module == module) {
-        let all = report.happened.get(action).copied().unwrap_or(0);
+    for (row, counts) in rows.iter().zip(happened).filter(|(row, _)| row.module == module) {
+        let all = counts.get(action).copied().unwrap_or(0);
         count.all += all;
         if all > 0 {
             let whole = row.wanted == Wanted::Holds;
@@ -82,7 +81,6 @@ mod tests {
 
     use super::{counts, table};
     use crate::spec::config::{Row, Wanted, read_all};
-    use crate::spec::tlc::{Outcome, Report};
 
     /// As TLC prints it, twice: what it says last of a place counts, and an action that is split has several places.
     const SAID: &str = "\
@@ -118,15 +116,8 @@ End of statistics.
             read_all(&spec).unwrap().into_iter().filter(|config| config.name == "Lock-fence").collect();
         let rows: Vec<Row> = configs[0].rows(false).into_iter().take(2).collect();
         assert_eq!([rows[0].wanted, rows[1].wanted], [Wanted::Holds, Wanted::CounterExample]);
-        let report = |said| Report {
-            outcome: Outcome::Holds,
-            states: String::new(),
-            time: String::new(),
-            happened: counts(said),
-            said: String::new(),
-        };
-        let reports = [report(SAID), report("<Acquire line 246, col 1 to line 246, col 10 of module Lock>: 1:2\n")];
-        let (told, never) = table(&spec, &configs, &rows, &reports).unwrap();
+        let other = counts("<Acquire line 246, col 1 to line 246, col 10 of module Lock>: 1:2\n");
+        let (told, never) = table(&spec, &configs, &rows, &[&counts(SAID), &other]).unwrap();
         let line = |name: &str| told.lines().find(|line| line.starts_with(&format!("| {name} "))).unwrap().to_owned();
         assert_eq!(line("Lock: Acquire"), "| Lock: Acquire | 22 | 1 | 1 |");
         assert_eq!(line("Lock: Expire"), "| Lock: Expire | 7 | 1 | 0 |");
