@@ -102,6 +102,9 @@ struct RunArgs {
     /// Only ours, over one of these: one, sentinel, cluster, quorum (may be repeated)
     #[arg(long = "store")]
     stores: Vec<String>,
+    /// Only a crowd of so many processes of ours, over one server or the stores that are named; half of them wait for long
+    #[arg(long, value_name = "PROCESSES", value_parser = clap::value_parser!(u16).range(2..))]
+    crowd: Option<u16>,
     /// Only rows whose names contain this (may be repeated)
     #[arg(long = "only")]
     only: Vec<String>,
@@ -121,7 +124,14 @@ impl RunArgs {
         };
         let minutes = self.minutes.parse::<f64>().ok().filter(|minutes| *minutes > 0.0 && *minutes <= LONGEST);
         let minutes = minutes.ok_or_else(|| format!("--minutes {:?} is no time of up to {LONGEST}", self.minutes))?;
-        Ok(Options { seed, minutes, stores: self.stores.clone(), only: self.only.clone(), peers: self.peers.clone() })
+        Ok(Options {
+            seed,
+            minutes,
+            stores: self.stores.clone(),
+            crowd: self.crowd,
+            only: self.only.clone(),
+            peers: self.peers.clone(),
+        })
     }
 
     fn run(&self) -> Result<bool, String> {

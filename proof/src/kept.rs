@@ -11,6 +11,9 @@ pub(crate) struct Options {
     pub(crate) minutes: f64,
     /// Only ours over these stores, if there are any.
     pub(crate) stores: Vec<String>,
+    /// Only so many processes of ours, half of which wait for long.
+    #[serde(default)]
+    pub(crate) crowd: Option<u16>,
     /// Only rows whose names contain one of these, if there are any.
     pub(crate) only: Vec<String>,
     /// Peers of the command line, beside those whose adapters are here.

@@ -21,13 +21,18 @@ use crate::run::rows::Row;
 
 /// The rows that options ask for, and which peers are missing.
 fn wanted(options: &Options) -> Result<(Vec<Row>, Vec<String>), String> {
-    if !options.stores.is_empty() {
+    if !options.stores.is_empty() || options.crowd.is_some() {
         let known = |store: &String| {
             let found = rows::STORES.into_iter().find(|known| known == store);
             found.ok_or_else(|| format!("the store {store:?} is unknown; there are {}", rows::STORES.join(", ")))
         };
         let stores = options.stores.iter().map(known).collect::<Result<Vec<_>, _>>()?;
-        return Ok((rows::of_stores(&stores), Vec::new()));
+        let rows = match options.crowd {
+            Some(processes) if stores.is_empty() => rows::crowds(&rows::STORES[..1], processes),
+            Some(processes) => rows::crowds(&stores, processes),
+            None => rows::of_stores(&stores),
+        };
+        return Ok((rows, Vec::new()));
     }
     let mut peers = crate::peers::all();
     let (this, name) = (std::env::current_exe().unwrap_or_default(), "rslock".to_owned());

@@ -7,8 +7,8 @@ use lock_core::{LockGuard, LockManager};
 use crate::caller::adapter::Adapter;
 use crate::caller::{Args, connect};
 
-/// How long a lock is waited for.
-const WAIT: Duration = Duration::from_secs(5);
+/// How long a lock is waited for that is held for moments.
+pub(super) const WAIT: Duration = Duration::from_secs(5);
 
 /// Our locks, or somebody else's.
 pub(super) enum Locks {
@@ -40,12 +40,12 @@ impl Locks {
         }
     }
 
-    pub(super) fn acquire(&mut self, key: &str) -> Option<Held> {
+    pub(super) fn acquire(&mut self, key: &str, wait: Duration) -> Option<Held> {
         match self {
             Self::Ours(locks) => {
-                locks.lock(key).with_wait(WAIT).acquire_blocking().ok().map(|guard| Held::Ours(Box::new(guard)))
+                locks.lock(key).with_wait(wait).acquire_blocking().ok().map(|guard| Held::Ours(Box::new(guard)))
             }
-            Self::Theirs(adapter) => adapter.acquire(key, WAIT).map(Held::Theirs),
+            Self::Theirs(adapter) => adapter.acquire(key, wait).map(Held::Theirs),
         }
     }
 

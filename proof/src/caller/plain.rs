@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use crate::caller::locks::{Held, Locks};
+use crate::caller::locks::{Held, Locks, WAIT};
 use crate::caller::resource::Resource;
 use crate::caller::{Args, serve};
 use crate::record::recorder::{Recorder, now};
@@ -16,11 +16,16 @@ use crate::record::{Grant, Mode, Record};
 
 const MS: Duration = Duration::from_millis(1);
 
+/// How long those of a crowd wait that all want the same lock.
+const LONG_WAIT: Duration = Duration::from_secs(600);
+
 struct Caller {
     locks: Locks,
     recorder: Recorder,
     resource: Resource,
     keys: u64,
+    /// Whether it wants one lock, holds it for longer, and waits for it until it is its turn.
+    long: bool,
     /// Whether it looks that it still holds the lock before it writes.
     looks: bool,
     /// The longest time between the look and the write.
@@ -34,8 +39,13 @@ impl Caller {
     fn call(mut self) {
         let mut count = 0;
         while !self.over.load(Ordering::SeqCst) {
-            let (asked, key) = (now(), format!("proof:{}", self.random.u64(0..self.keys)));
-            if let Some(held) = self.locks.acquire(&key) {
+            let (key, wait) = if self.long {
+                ("proof:long".to_owned(), LONG_WAIT)
+            } else {
+                (format!("proof:{}", self.random.u64(0..self.keys)), WAIT)
+            };
+            let asked = now();
+            if let Some(held) = self.locks.acquire(&key, wait) {
                 count += 1;
                 self.work(held, &key, asked, count);
             }
@@ -56,7 +66,7 @@ impl Caller {
         self.recorder.record(&Record::Grant(grant));
         self.served.fetch_add(1, Ordering::SeqCst);
         for _ in 0..self.random.u8(1..4) {
-            std::thread::sleep(self.random.u32(0..15) * MS);
+            std::thread::sleep(self.random.u32(0..if self.long { 60 } else { 15 }) * MS);
             let before = now();
             if self.looks && !self.locks.is_held(&held) {
                 break;
@@ -82,6 +92,7 @@ pub(super) fn run(args: &Args) {
         recorder: Recorder::append_to(Path::new(args.text("history"))).unwrap(),
         resource: Resource::at(args.text("resource")),
         keys: args.number("keys"),
+        long: args.text("long") == "true",
         looks: args.text("looks") == "true",
         gap_ms: u32::try_from(args.number("gap_ms")).unwrap(),
         random: Rng::with_seed(args.number("seed")),

@@ -11,7 +11,7 @@ use tokio::runtime::Runtime;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, NoTls};
 
-use crate::caller::locks::{Held, Locks};
+use crate::caller::locks::{Held, Locks, WAIT};
 use crate::caller::{Args, serve};
 use crate::record::recorder::{Recorder, now};
 use crate::record::{Grant, Mode, Record};
@@ -47,7 +47,7 @@ impl Caller {
         let mut hold = 0;
         while !self.over.load(Ordering::SeqCst) {
             let (asked, key) = (now(), format!("proof:{}", self.random.u64(0..self.keys)));
-            if let Some(held) = self.locks.acquire(&key) {
+            if let Some(held) = self.locks.acquire(&key, WAIT) {
                 hold += 1;
                 self.work(held, &key, asked, hold);
             }

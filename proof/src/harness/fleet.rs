@@ -32,13 +32,20 @@ pub(crate) enum Workload {
     Mixed,
     /// One caller each, of ours or of an adapter, which looks before it writes or does not, some time before.
     Plain { adapter: Option<String>, looks: bool, gap_ms: u32 },
+    /// So many processes of ours with one caller each. Those of every second one all want the same lock, hold it for longer, and
+    /// wait for it until it is their turn.
+    Crowd(usize),
     /// One caller each that adds to a set in the database, in a transaction that pins the lock, or looks at it first.
     Set { adapter: Option<String>, pins: bool },
 }
 
 impl Workload {
     pub(crate) fn processes(&self) -> usize {
-        if matches!(self, Self::Mixed) { 3 } else { 4 }
+        match self {
+            Self::Mixed => 3,
+            Self::Crowd(processes) => *processes,
+            Self::Plain { .. } | Self::Set { .. } => 4,
+        }
     }
 }
 
@@ -53,16 +60,16 @@ impl Fleet {
         let (history, resource) = (history.display().to_string(), resource.address());
         let count = workload.processes();
         let mut fleet = Self { members: Vec::new(), workload, history, resource, random };
-        for _ in 0..count {
+        for index in 0..count {
             let addresses = 0..servers.addresses();
             let proxies: Vec<_> = addresses.map(|address| FaultProxy::start(servers.port(address))).collect();
-            let worker = fleet.hire(servers, &proxies).await;
+            let worker = fleet.hire(index, servers, &proxies).await;
             fleet.members.push(Member { proxies, worker });
         }
         fleet
     }
 
-    async fn hire(&mut self, servers: &dyn Topology, proxies: &[FaultProxy]) -> Worker {
+    async fn hire(&mut self, index: usize, servers: &dyn Topology, proxies: &[FaultProxy]) -> Worker {
         let ports: Vec<u16> = proxies.iter().map(FaultProxy::port).collect();
         let mut args = vec![
             ("url", servers.url(&ports)),
@@ -79,7 +86,13 @@ impl Fleet {
             }
             Workload::Plain { adapter, looks, gap_ms } => {
                 args.extend([("keys", "2".to_owned()), ("looks", looks.to_string()), ("gap_ms", gap_ms.to_string())]);
-                args.push(("adapter", adapter.clone().unwrap_or_default()));
+                args.extend([("adapter", adapter.clone().unwrap_or_default()), ("long", false.to_string())]);
+                "plain"
+            }
+            Workload::Crowd(_) => {
+                let long = index % 2 == 1;
+                args.extend([("keys", "2".to_owned()), ("looks", true.to_string()), ("gap_ms", "15".to_owned())]);
+                args.extend([("adapter", String::new()), ("long", long.to_string())]);
                 "plain"
             }
             Workload::Set { adapter, pins } => {
@@ -116,7 +129,7 @@ impl Fleet {
     /// Starts another process in the place of one that was killed.
     pub(crate) async fn replace(&mut self, index: usize, servers: &dyn Topology) {
         let mut member = self.members.remove(index);
-        member.worker = self.hire(servers, &member.proxies).await;
+        member.worker = self.hire(index, servers, &member.proxies).await;
         self.members.insert(index, member);
     }
 

@@ -53,6 +53,8 @@ impl Assumption {
 enum Work {
     Mixed,
     Plain,
+    /// So many processes, half of which wait for long.
+    Crowd(u16),
     /// A set in the database, whose lock is pinned in the transaction that changes it, where it can be.
     Set,
 }
@@ -108,7 +110,7 @@ impl Row {
             _ => Box::new(One::start()),
         };
         let menu = match self.assumption {
-            Assumption::Held if self.work == Work::Mixed => Menu::Everything,
+            Assumption::Held if matches!(self.work, Work::Mixed | Work::Crowd(_)) => Menu::Everything,
             Assumption::Held => Menu::Outside,
             Assumption::ClocksRunAlike => Menu::Only(Change::Leap),
             Assumption::AcknowledgedIsKept => Menu::Only(Change::Flush(0)),
@@ -123,6 +125,7 @@ impl Row {
         let workload = match self.work {
             Work::Mixed => Workload::Mixed,
             Work::Plain => Workload::Plain { adapter, looks, gap_ms },
+            Work::Crowd(processes) => Workload::Crowd(processes.into()),
             Work::Set => {
                 let pins = adapter.is_none() && self.assumption != Assumption::WriterPins;
                 Workload::Set { adapter, pins }
@@ -140,6 +143,16 @@ pub(crate) fn of_stores(stores: &[&'static str]) -> Vec<Row> {
         Row { subject, store, assumption, work: Work::Mixed, adapter: None, weight: 3.0 }
     };
     stores.iter().map(mixed).collect()
+}
+
+/// Many processes of ours over some stores.
+pub(crate) fn crowds(stores: &[&'static str], processes: u16) -> Vec<Row> {
+    let crowd = |store: &&'static str| {
+        let subject = format!("ours, a crowd of {processes}, {}", kind(store));
+        let (assumption, work) = (Assumption::Held, Work::Crowd(processes));
+        Row { subject, store, assumption, work, adapter: None, weight: 1.0 }
+    };
+    stores.iter().map(crowd).collect()
 }
 
 fn kind(store: &str) -> &'static str {
