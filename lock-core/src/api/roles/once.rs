@@ -95,7 +95,7 @@ impl OnceFor {
     /// ```
     /// # use lock_core::{LockError, LockManager};
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Failure> {
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     /// # let locks = LockManager::in_memory();
     /// # let orders = async || Ok::<_, std::io::Error>(7);
     /// type Failure = Box<dyn std::error::Error + Send + Sync>;

@@ -6,7 +6,7 @@ use lock_core::testing::{PostgresServer, limit};
 use lock_core::{AcquireRequest, HolderInfo, LockBackend, LockError, LockErrorKind, LockManager, Renewal};
 use lock_postgres::PostgresStore;
 
-use crate::support::{LONG, claim, granted, on_runtime, pin, session, store};
+use crate::support::{LONG, claim, granted, on_runtime, pin, session};
 
 /// A server of the test's own, and its URL for a user.
 fn server() -> PostgresServer {
@@ -224,11 +224,21 @@ fn stricter_isolation_by_default_and_the_longest_names_work() {
 
 #[test]
 #[limit]
-fn readers_and_permits_are_refused() {
+fn readers_and_permits_are_refused_with_the_whole_sentence_and_nothing_is_left() {
     on_runtime(async {
-        let (server, _) = store();
+        let server = server();
         let locks = LockManager::connect(&server.url()).await.unwrap();
-        let error = locks.read("shared").await.unwrap_err();
-        says(&error, LockErrorKind::Misconfigured, &["exclusive locks only"]);
+        let instead = "share on one Redis server, through Sentinel, in a cluster or in memory, but not in a quorum, or take an exclusive lock";
+        for (refused, what) in
+            [(locks.read("shared").await, "readers"), (locks.semaphore("shared", 3).await, "permits")]
+        {
+            let sentence = format!("lock \"shared\": this store gives exclusive locks only and no {what}; {instead}");
+            let error = refused.unwrap_err();
+            assert_eq!((error.kind(), error.to_string()), (LockErrorKind::Misconfigured, sentence));
+        }
+        let of = |table: &str| format!("(SELECT count(*) FROM lock_core.{table} WHERE key = 'shared')");
+        let left = format!("SELECT {} + {}", of("lock"), of("waiter"));
+        assert_eq!(server.run(&left), "0");
+        locks.lock("shared").await.unwrap().release().await.unwrap();
     });
 }

@@ -4,6 +4,7 @@
 mod bad_input;
 mod conformance;
 mod doctor;
+mod faults;
 mod inspect;
 mod marks;
 mod migrations;

@@ -64,6 +64,51 @@ fn an_earlier_schema_is_migrated_by_its_owner_and_others_are_told_what_to_run() 
 
 #[test]
 #[limit]
+fn whoever_only_looks_migrates_nothing() {
+    on_runtime(async {
+        let server = PostgresServer::start();
+        server.run(FIRST);
+        let looks = PostgresStore::new(&server.url()).unwrap();
+        let seen = looks.holder(&claim("held", LONG).key).await;
+        says(seen.map(drop), &["has version 1", "run sql/v2.sql of"]);
+        assert_eq!(server.run("SELECT version FROM lock_core.meta"), "1");
+    });
+}
+
+#[test]
+#[limit]
+fn a_migration_that_is_run_again_takes_no_later_version_back() {
+    let server = PostgresServer::start();
+    server.run(&PostgresStore::schema("lock_core"));
+    server.run("UPDATE lock_core.meta SET version = 3");
+    server.run(&PostgresStore::migration("lock_core", 1));
+    assert_eq!(server.run("SELECT version FROM lock_core.meta"), "3");
+}
+
+#[test]
+#[limit]
+fn whoever_may_pin_may_mark_whatever_the_name_and_nobody_else() {
+    let server = PostgresServer::start();
+    server.run("CREATE ROLE \"the App; of 2\"; CREATE ROLE stranger");
+    let first = |schema: &str| {
+        FIRST.replace("lock_core.", &format!("{schema}.")).replace("SCHEMA lock_core", &format!("SCHEMA {schema}"))
+    };
+    for (schema, who) in [("one", "\"the App; of 2\""), ("all_of_them", "PUBLIC")] {
+        server.run(&first(schema));
+        server.run(&format!("GRANT EXECUTE ON FUNCTION {schema}.pin(text, bigint) TO {who}"));
+        server.run(&PostgresStore::migration(schema, 1));
+    }
+    let may = |role: &str, schema: &str| {
+        server.run(&format!(
+            "SELECT has_function_privilege('{role}', '{schema}.mark_done(text, bigint, text)', 'EXECUTE')"
+        ))
+    };
+    assert_eq!([may("the App; of 2", "one"), may("stranger", "one")], ["t", "f"]);
+    assert_eq!([may("the App; of 2", "all_of_them"), may("stranger", "all_of_them")], ["t", "t"]);
+}
+
+#[test]
+#[limit]
 fn an_earlier_schema_is_migrated_by_hand_or_by_one_of_many() {
     on_runtime(async {
         let server = PostgresServer::start();
