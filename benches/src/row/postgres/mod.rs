@@ -76,7 +76,7 @@ fn outcome(rounds: &[Measured]) -> Outcome {
     let mut outcome = Outcome::default();
     if !rounds.is_empty() {
         let figure =
-            |(name, unit, of): &(&str, &'static str, Of)| Figure::new(*name, *unit, rounds.iter().map(*of).collect());
+            |(name, unit, of): &(&str, &'static str, Of)| Figure::new(*name, unit, rounds.iter().map(*of).collect());
         outcome.figures = FIGURES.iter().map(figure).collect();
         outcome.faults.insert("token inversions", rounds.iter().map(|round| round.steps.inversions).sum());
     }

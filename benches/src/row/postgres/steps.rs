@@ -193,9 +193,12 @@ async fn renewals(job: &Statements, client: &Client, steps: &mut Steps) -> Resul
     Ok(())
 }
 
+/// A statement on its way.
+type Sent<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + 'a>>;
+
 /// All updates in one transaction, which is sent as a whole before an answer is waited for.
 async fn one_by_one(client: &Client, one: &Statement, keys: &[&str]) -> Result<()> {
-    let mut open: Vec<Pin<Box<dyn Future<Output = Result<(), Error>> + '_>>> = Vec::new();
+    let mut open: Vec<Sent<'_>> = Vec::new();
     open.push(Box::pin(client.batch_execute("BEGIN")));
     for key in keys {
         open.push(Box::pin(async move { client.execute(one, &[key]).await.map(drop) }));
