@@ -397,7 +397,7 @@ pub(super) const TABLES: &[Layers] = &[
         modules: &[&["clock"], &["cluster", "one", "postgres", "quorum", "sentinel"]],
     },
     Layers { source: PROOF, within: "mutants", modules: &[&["patch"], &["tree"]] },
-    Layers { source: PROOF, within: "check", modules: &[&["jobs", "locks", "writes"]] },
+    Layers { source: PROOF, within: "check", modules: &[&["jobs", "locks", "sets", "writes"]] },
     Layers {
         source: PROOF,
         within: "spec",
