@@ -401,7 +401,7 @@ pub(super) const TABLES: &[Layers] = &[
     Layers {
         source: PROOF,
         within: "spec",
-        modules: &[&["value"], &["story"], &["config"], &["tlc"], &["exchange", "trace"], &["back"]],
+        modules: &[&["value"], &["story"], &["config"], &["reach"], &["tlc"], &["exchange", "trace"], &["back"]],
     },
     Layers {
         source: PROOF,
