@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use crate::stores::redis::keys::Keys;
 use crate::stores::redis::steps::confirm;
 use crate::stores::redis::steps::script::Eval;
-use crate::stores::redis::steps::tests::refusals::{STATES, calls, states};
+use crate::stores::redis::steps::tests::refusals::{STATES, calls, script_of, states};
 use crate::testing::RedisServer;
 use crate::types::key::LockKey;
 
@@ -77,16 +77,10 @@ const AS_ACQUIRE: [&str; 4] = [
 fn place() -> Pair {
     let keys = Keys::of_taken(&LockKey::new("k").unwrap());
     let call = calls::place("k", &keys);
-    let (together, alone) = (text(&confirm(&[&call])), text(&call));
+    let (together, alone) = (script_of(&confirm(&[&call])), script_of(&call));
     let [begins, then, ask, ends] = AS_ACQUIRE;
     let fast = [begins, &together, then, &alone, ask, ends].concat();
     Pair { name: "confirm a place", call, scripts: [fast, alone] }
-}
-
-fn text(call: &Eval) -> String {
-    let whole = call.by_text();
-    let Some(redis::Arg::Simple(script)) = whole.args_iter().nth(1) else { panic!("no script") };
-    String::from_utf8(script.to_vec()).unwrap()
 }
 
 /// One step with and without its fast paths.
@@ -100,7 +94,7 @@ struct Pair {
 /// Lists the steps that have fast paths.
 fn pairs() -> Vec<Pair> {
     let pair = |(name, _, call): (_, _, Eval)| {
-        let fast = text(&call);
+        let fast = script_of(&call);
         let slow = WITHOUT.iter().fold(fast.clone(), |text, (from, to)| text.replace(from, to));
         (slow != fast).then_some(Pair { name, call, scripts: [fast, slow] })
     };

@@ -105,6 +105,13 @@ pub(super) fn states() -> Vec<&'static str> {
     STATES.lines().filter_map(|line| line.strip_prefix("  ['")?.split_once("']")).map(|(name, _)| name).collect()
 }
 
+/// The text of the script that a step runs.
+pub(super) fn script_of(step: &Eval) -> String {
+    let whole = step.by_text();
+    let Some(redis::Arg::Simple(script)) = whole.args_iter().nth(1) else { panic!("no script") };
+    String::from_utf8(script.to_vec()).unwrap()
+}
+
 /// What came of a step.
 #[derive(Debug)]
 struct Outcome {
@@ -249,9 +256,7 @@ fn all_wrongs(states: &[&str]) -> (usize, BTreeMap<String, (usize, String)>) {
     let refusals = refusals();
     let (mut runs, mut wrongs) = (0, BTreeMap::<String, (usize, String)>::new());
     for (number, (name, aim, eval)) in steps().iter().enumerate() {
-        let whole = eval.by_text();
-        let Some(redis::Arg::Simple(script)) = whole.args_iter().nth(1) else { panic!("no script") };
-        let script = [STATES, std::str::from_utf8(script).unwrap(), include_str!("after.lua")].concat();
+        let script = [STATES, &script_of(eval), include_str!("after.lua")].concat();
         let script = redis::Script::new(&script);
         script.prepare_invoke().load(&mut connection).unwrap();
         for (at, state) in states.iter().enumerate() {
