@@ -66,7 +66,7 @@ pub(crate) async fn exchange_with_node(link: &Link, calls: Vec<Call>) -> Vec<Ans
     for ((place, _), reply) in evals.iter().zip(&mut replies) {
         answers[*place] = Some(reply.into());
     }
-    for (place, reply) in places.replies(link, confirms.iter().zip(replies).collect()).await {
+    for (place, reply) in places.replies(link, replies).await {
         answers[place] = Some(reply.into());
     }
     answers.into_iter().map(|answer| answer.unwrap_or_else(|| Answer::Failed(unreadable()))).collect()

@@ -134,7 +134,11 @@ impl Sorted {
         for (place, eval, reply) in scripts {
             answers[place] = Some(link.unless_unknown(eval, reply).await.into());
         }
-        for (place, reply) in self.places.replies(link, confirmed).await {
+        let mut places = Vec::with_capacity(confirmed.len());
+        for (eval, reply) in confirmed {
+            places.push(link.unless_unknown(eval, reply).await);
+        }
+        for (place, reply) in self.places.replies(link, places.into_iter()).await {
             answers[place] = Some(reply.into());
         }
     }

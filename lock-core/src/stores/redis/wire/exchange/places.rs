@@ -47,12 +47,12 @@ impl Places {
     pub(crate) async fn replies(
         self,
         link: &Link,
-        confirmed: Vec<(&Eval, Result<Value, RedisError>)>,
+        confirmed: impl Iterator<Item = Result<Value, RedisError>> + Send,
     ) -> Vec<(usize, Result<Value, RedisError>)> {
         let (mut calls, mut apart, mut replies) = (self.calls.into_iter(), Vec::new(), Vec::new());
-        for (count, (script, reply)) in self.groups.into_iter().zip(confirmed) {
+        for (count, reply) in self.groups.into_iter().zip(confirmed) {
             let group = calls.by_ref().take(count);
-            let answers = match link.unless_unknown(script, reply).await {
+            let answers = match reply {
                 Ok(reply) => steps::read_confirmed(reply, count).ok_or_else(unreadable),
                 Err(error) if error.code().is_some() => Ok(vec![None; count]),
                 Err(error) => Err(error),
