@@ -163,6 +163,9 @@ pub async fn downgrade(store: impl LockBackend) {
     assert!(refused(store, &claim(Mode::Exclusive)).await, "no writer comes between");
     let reader = claim(Mode::READ);
     assert_eq!(shared(store, &ask(&reader)).await, last, "readers have the last token of the writer");
+    let mut late = ask(&writer);
+    late.repeated = true;
+    assert_eq!(shared(store, &late).await, last, "its acquire that comes late finds it among those who share");
     assert_eq!(store.renew(std::slice::from_ref(&now)).await, [Ok(Renewal::Renewed)]);
     for claim in [&now, &reader] {
         assert_eq!(release(store, claim).await, Freed::Released);

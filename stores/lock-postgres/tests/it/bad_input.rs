@@ -164,12 +164,19 @@ fn a_server_without_room_is_named_and_takes_no_lock() {
         assert_eq!(store.renew(std::slice::from_ref(&held)).await, [Ok(Renewal::Renewed)]);
         server.run("CREATE ROLE app LOGIN");
         let mut others = Vec::new();
-        while let Ok((client, connection)) =
-            tokio_postgres::connect(&url(&server, "app", ""), tokio_postgres::NoTls).await
-        {
-            others.push((client, tokio::spawn(connection)));
-        }
-        says(&refusal(&url(&server, "app", "")).await, LockErrorKind::Unavailable, &["no more connections", "pooler"]);
+        let error = loop {
+            while let Ok((client, connection)) =
+                tokio_postgres::connect(&url(&server, "app", ""), tokio_postgres::NoTls).await
+            {
+                others.push((client, tokio::spawn(connection)));
+            }
+            let error = refusal(&url(&server, "app", "")).await;
+            // A session that ended a moment ago may have left room for one more.
+            if error.kind() == LockErrorKind::Unavailable {
+                break error;
+            }
+        };
+        says(&error, LockErrorKind::Unavailable, &["no more connections", "pooler"]);
     });
 }
 

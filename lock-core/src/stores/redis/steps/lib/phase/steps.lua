@@ -18,7 +18,8 @@ local function take_or_wait(claim, now, value, used, moved, more)
     leave(owner)
     return refused or 'g' .. token
   end
-  if units and holds(owner, used) then
+  if holds(owner, used) then
+    -- Also if it asks for K alone, as before it became one of those who share.
     local refused = raise(owner, ttl, now, value, used)
     if moved then
       walk('', now, value, used)
