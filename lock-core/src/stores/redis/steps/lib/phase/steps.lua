@@ -18,8 +18,17 @@ local function take_or_wait(claim, now, value, used, moved, more)
     leave(owner)
     return refused or 'g' .. token
   end
-  if holds(owner, used) then
-    -- Also if it asks for K alone, as before it became one of those who share.
+  local shares = holds(owner, used)
+  if shares and not units then
+    -- It asks for K alone, as it did before it became one of those who share; if it has, its entry names its units.
+    local entry = pcall('HGET', WAITERS, owner)
+    if failed(entry) then
+      return refusal(entry, WAITERS)
+    end
+    entry = unpack_entry(owner, entry, now)
+    shares = entry and entry.units
+  end
+  if shares then
     local refused = raise(owner, ttl, now, value, used)
     if moved then
       walk('', now, value, used)
