@@ -36,7 +36,7 @@ if [ "$fast" = no ]; then
 fi
 
 # Most tests wait for servers and for time, not for a processor.
-RUST_TEST_THREADS="${RUST_TEST_THREADS:-4}"
+RUST_TEST_THREADS="${RUST_TEST_THREADS:-6}"
 export RUST_TEST_THREADS
 
 step "tests"

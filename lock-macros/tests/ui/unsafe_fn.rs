@@ -1,7 +1,5 @@
 //! An `unsafe fn` stays one: its callers promise, and its body may rely on it.
 
-#![deny(warnings)]
-
 use lock_core::{LockError, LockManager, distributed_lock};
 
 #[distributed_lock(key = "unsafe", client = locks)]
@@ -18,5 +16,6 @@ unsafe fn synchronous(locks: &LockManager, value: *const u32) -> Result<u32, Loc
 async fn main() {
     let (locks, value) = (LockManager::in_memory(), 7);
     assert_eq!(unsafe { asynchronous(&locks, &raw const value) }.await.unwrap(), 7);
-    assert_eq!(unsafe { synchronous(&locks, &raw const value) }.unwrap(), 7);
+    assert_eq!(asynchronous(&locks, &raw const value).await.unwrap(), 7);
+    assert_eq!(synchronous(&locks, &raw const value).unwrap(), 7);
 }

@@ -17,8 +17,8 @@ fn charge_blocking(locks: &LockManager, user_id: u64) -> Result<u64, LockError> 
     Ok(user_id)
 }
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() {
+#[tokio::test]
+async fn the_attribute_passes_the_lints_of_whoever_uses_it() {
     let locks = LockManager::in_memory();
     assert_eq!(charge(&locks, 1).await.unwrap(), 1);
     assert_eq!(charge_blocking(&locks, 1).unwrap(), 1);

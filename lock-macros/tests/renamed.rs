@@ -3,7 +3,7 @@
 #![deny(warnings)]
 
 mod vendor {
-    pub use lock_core as locking;
+    pub(crate) use lock_core as locking;
 }
 
 use vendor::locking::{LockError, LockManager, distributed_lock, lock_key};
@@ -20,8 +20,8 @@ async fn asynchronous(locks: &LockManager, id: u32) -> Result<u32, LockError> {
 #[distributed_lock(key = "k", on_busy = "skip", on_error = "skip", on_lost = "skip", client = locks, crate = "vendor::locking")]
 fn synchronous(locks: &LockManager) {}
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() {
+#[tokio::test]
+async fn the_attribute_finds_the_library_where_it_is_told_to() {
     let locks = LockManager::in_memory();
     assert_eq!(asynchronous(&locks, 1).await.unwrap(), 1);
     synchronous(&locks);

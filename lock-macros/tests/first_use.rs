@@ -18,6 +18,7 @@ async fn start() -> Result<(), LockError> {
     Ok(())
 }
 
-fn main() {
+#[test]
+fn a_manager_is_installed_once_and_found_by_the_attribute() {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(start()).unwrap();
 }
