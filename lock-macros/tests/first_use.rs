@@ -2,6 +2,7 @@
 
 #![deny(warnings)]
 
+use lock_core::testing::limit;
 use lock_core::{LockError, LockManager, Wait, distributed_lock};
 
 #[distributed_lock(key = "k", wait = Wait::None, on_refused = None)]
@@ -12,13 +13,14 @@ async fn waits() -> Option<u32> {
 async fn start() -> Result<(), LockError> {
     let locks = LockManager::connect("memory://").await?;
     locks.install()?;
-    let again = LockManager::in_memory().install().map_err(LockError::from).unwrap_err();
+    let again = LockManager::in_memory().install().map_err(LockError::from).expect_err("one is enough");
     assert!(again.to_string().contains("already installed"), "{again}");
     assert_eq!(waits().await, Some(1));
     Ok(())
 }
 
 #[test]
+#[limit]
 fn a_manager_is_installed_once_and_found_by_the_attribute() {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(start()).unwrap();
 }

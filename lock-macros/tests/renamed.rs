@@ -6,6 +6,7 @@ mod vendor {
     pub(crate) use lock_core as locking;
 }
 
+use vendor::locking::testing::limit;
 use vendor::locking::{LockError, LockManager, distributed_lock, lock_key};
 
 // Whoever has the library under another name only, has no such crate.
@@ -21,6 +22,7 @@ async fn asynchronous(locks: &LockManager, id: u32) -> Result<u32, LockError> {
 fn synchronous(locks: &LockManager) {}
 
 #[tokio::test]
+#[limit]
 async fn the_attribute_finds_the_library_where_it_is_told_to() {
     let locks = LockManager::in_memory();
     assert_eq!(asynchronous(&locks, 1).await.unwrap(), 1);

@@ -4,6 +4,7 @@
 #![deny(warnings, missing_docs, unused_qualifications, unreachable_pub, rust_2018_idioms, single_use_lifetimes)]
 #![deny(clippy::all, clippy::pedantic)]
 
+use lock_core::testing::limit;
 use lock_core::{LockError, LockManager, distributed_lock};
 
 /// Charges.
@@ -18,6 +19,7 @@ fn charge_blocking(locks: &LockManager, user_id: u64) -> Result<u64, LockError> 
 }
 
 #[tokio::test]
+#[limit]
 async fn the_attribute_passes_the_lints_of_whoever_uses_it() {
     let locks = LockManager::in_memory();
     assert_eq!(charge(&locks, 1).await.unwrap(), 1);
