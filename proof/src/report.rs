@@ -1,4 +1,4 @@
-//! `report.html`: the table, and for each row a time line of the key on which most went wrong.
+//! `report.html`: the table, and for each row a time line of the key on which most went wrong; three of them also as pictures.
 
 pub(crate) mod page;
 pub(crate) mod table;
@@ -20,6 +20,9 @@ const STYLE: &str = "<style>:root{color-scheme:light dark}body{font:15px/1.5 sys
 table{border-collapse:collapse;width:100%}td,th{padding:.3em .6em;border-bottom:1px solid #8884;text-align:right}td:first-child,th:first-child{text-align:left}
 svg{width:100%;height:auto;margin:.5em 0}text{font:12px system-ui,sans-serif;fill:currentColor}.hold{fill:#3b82c4}.over{fill:#d33}.fault{fill:#e8a33d;opacity:.28}
 .bad{color:#d33;font-weight:600}pre{overflow:auto}</style>";
+
+/// A picture stands by itself, on a page whose colours are not known.
+const PICTURE_STYLE: &str = "<style>text{font:12px system-ui,sans-serif;fill:#59636e}.hold{fill:#3b82c4}.over{fill:#d33}.fault{fill:#e8a33d;opacity:.28}</style>";
 
 /// One hold as it is drawn.
 struct Bar<'a> {
@@ -80,7 +83,36 @@ pub(crate) fn write(folder: &Path, kept: &Kept, verdicts: &[Verdict], history: &
         let _ = write!(page, "<h2 id=row{number}>{}</h2>", text(&verdict.row));
         page.push_str(&rows.get(number).map_or(String::new(), |row| time_line(row)));
     }
+    for (name, number) in pictures(verdicts) {
+        let line = rows.get(number).map_or(String::new(), |row| time_line(row));
+        kept::write(&folder.join(name), &picture(&line))?;
+    }
     kept::write(&folder.join("report.html"), &page)
+}
+
+/// Which rows are shown as pictures, and their files: the first of ours, and the first of another lock and the first broken assumption
+/// in which two held a lock at once.
+fn pictures(verdicts: &[Verdict]) -> Vec<(&'static str, usize)> {
+    let first = |word: &str, meets: bool| {
+        verdicts.iter().position(|verdict| table::word(verdict) == word && (verdict.overlaps > 0 || !meets))
+    };
+    [
+        ("ours.svg", first("holds", false)),
+        ("another.svg", first("fails", true)),
+        ("broken.svg", first("shows it", true)),
+    ]
+    .into_iter()
+    .filter_map(|(name, row)| Some((name, row?)))
+    .collect()
+}
+
+/// Makes a file of a time line of the page.
+fn picture(line: &str) -> String {
+    line.replacen("<svg ", "<svg xmlns='http://www.w3.org/2000/svg' ", 1).replacen(
+        "<title>",
+        &format!("{PICTURE_STYLE}<title>"),
+        1,
+    )
 }
 
 /// The records of each row.
@@ -146,7 +178,7 @@ fn time_line(records: &[Record]) -> String {
         }
     }
     let height = 30 + 26 * processes.len();
-    let mut picture = format!("<svg viewBox='0 0 {WIDTH} {height}' role=img><title>who held {}</title>", text(key));
+    let mut picture = format!("<svg viewBox='0 0 {WIDTH} {height}' role='img'><title>who held {}</title>", text(key));
     for record in records {
         if let Record::Fault { what, from: began, until: ended, .. } = record
             && *began < until
@@ -156,13 +188,13 @@ fn time_line(records: &[Record]) -> String {
             let title = text(what);
             let _ = write!(
                 picture,
-                "<rect class=fault x={left} y=0 width={width} height={height}><title>{title}</title></rect>"
+                "<rect class='fault' x='{left}' y='0' width='{width}' height='{height}'><title>{title}</title></rect>"
             );
         }
     }
     for (row, process) in processes.iter().enumerate() {
         let y = 22 + 26 * row;
-        let _ = write!(picture, "<text x=4 y={}>process {process}</text>", y + 14);
+        let _ = write!(picture, "<text x='4' y='{}'>process {process}</text>", y + 14);
         for bar in bars.iter().filter(|bar| bar.grant.process == *process && bar.until >= from && bar.grant.at <= until)
         {
             let (left, width) = (x(bar.grant.at), (x(bar.until) - x(bar.grant.at)).max(1));
@@ -175,11 +207,11 @@ fn time_line(records: &[Record]) -> String {
             let title = text(&title);
             let _ = write!(
                 picture,
-                "<rect class={class} x={left} y={y} width={width} height=18><title>{title}</title></rect>"
+                "<rect class='{class}' x='{left}' y='{y}' width='{width}' height='18'><title>{title}</title></rect>"
             );
         }
     }
-    let _ = write!(picture, "<text x=130 y=14>{} seconds of {}</text></svg>", SHOWN / SECOND, text(key));
+    let _ = write!(picture, "<text x='130' y='14'>{} seconds of {}</text></svg>", SHOWN / SECOND, text(key));
     picture
 }
 

@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(8);
 const BEGIN: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '6s'";
 
 /// The longest time between what was read and what is written.
-const GAP_MS: u32 = 60;
+const GAP_MS: u32 = 100;
 
 type Failure = Box<dyn std::error::Error>;
 

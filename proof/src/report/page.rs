@@ -7,7 +7,7 @@ use serde::Deserialize;
 use crate::check::Verdict;
 use crate::harness;
 use crate::kept::Kept;
-use crate::report::table;
+use crate::report::{pictures, table};
 
 /// For how many seconds faults must strike a row for its figures to say something.
 const ENOUGH: f64 = 15.0;
@@ -40,6 +40,14 @@ pub(crate) fn page(folder: &Path) -> Result<String, String> {
     } else {
         String::new()
     };
+    let pictures: Vec<String> = pictures(&judged.verdicts)
+        .into_iter()
+        .filter(|(name, _)| folder.join(name).exists())
+        .map(|(name, row)| {
+            let row = &judged.verdicts[row].row;
+            format!("{row}:\n\n![who held one lock: {row}](../proof/published/{name})\n\n")
+        })
+        .collect();
     Ok(format!(
         "# Proof
 
@@ -62,6 +70,10 @@ in so many sections, not that nothing can be. All served: within {:?} after the 
 cargo run --release -p lock-proof -- --minutes {} --seed {}   # the same faults in the same order
 ```
 
+Who held one lock, a line for each process: holds in blue, what began while another still held it in red, faults as shades. `proof/published/report.html` has such a line for each row,
+and names the call sites and tokens of whatever one points at.
+
+{}
 ## What is promised, and what is not
 
 | while | ours | when it is broken |
@@ -85,5 +97,6 @@ assumptions are held is a fault of ours: the answer is its cause, the rule that 
         harness::SERVED_WITHIN,
         options.minutes,
         options.seed,
+        pictures.concat().trim_end(),
     ))
 }

@@ -60,7 +60,7 @@ fn under_random_faults_locks_of_a_quorum_exclude_and_leave_nothing() {
 #[limit(1_200)]
 fn each_assumption_that_is_broken_on_purpose_shows() {
     let scratch = Scratch::new();
-    let output = ran(&scratch, &["--only", "broken", "--minutes", "0.3"]);
+    let output = ran(&scratch, &["--only", "broken", "--minutes", "0.8"]);
     assert!(output.status.success(), "{}", said(&output));
     assert_eq!(said(&output).matches("| shows it |").count(), 6);
 }
@@ -69,7 +69,14 @@ fn each_assumption_that_is_broken_on_purpose_shows() {
 #[limit(1_200)]
 fn others_run_under_the_same_faults_and_a_seed_gives_the_same_faults_again_from_the_folder_alone() {
     let scratch = Scratch::new();
-    let ours = ["--only", "ours, one server, all", "--only", "ours, PostgreSQL"];
+    let ours = [
+        "--only",
+        "ours, one server, all",
+        "--only",
+        "ours, PostgreSQL, all",
+        "--only",
+        "ours, PostgreSQL, a set in the database, all",
+    ];
     let rows = [&ours[..], &["--only", "rslock", "--only", "SET NX, bare", "--minutes", "0.3"]].concat();
     let output = ran(&scratch, &rows);
     assert!(output.status.success(), "{}", said(&output));

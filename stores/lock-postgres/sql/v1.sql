@@ -91,7 +91,7 @@ CREATE TABLE lock_core.blocked (
 
 -- A token is milliseconds · 2^20 of the server's clock, and above all that are known.
 CREATE FUNCTION lock_core.draw(last bigint, known bigint, moment timestamptz) RETURNS bigint
-LANGUAGE sql IMMUTABLE AS $$
+LANGUAGE sql STABLE AS $$
   SELECT greatest(
     last + 128,
     (known / 128 + 1) * 128,

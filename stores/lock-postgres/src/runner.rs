@@ -24,6 +24,9 @@ struct Waiting {
     acquires: VecDeque<Asked<AcquireRequest, Result<Attempt>>>,
     releases: VecDeque<Asked<Release, Result<Freed>>>,
     others: VecDeque<Box<Call>>,
+    /// Who has nothing to send. The last that had is asked first: its session has seen these statements a moment ago, and those of
+    /// the others sleep on while one is enough.
+    idle: Vec<Arc<Notify>>,
     /// Whether the last that left were releases.
     released: bool,
     ended: bool,
@@ -33,7 +36,6 @@ struct Waiting {
 struct Shared {
     context: Context,
     waiting: Mutex<Waiting>,
-    arrived: Notify,
 }
 
 impl Shared {
@@ -48,12 +50,13 @@ impl Shared {
             Call::Release(asked) => waiting.releases.push_back(asked),
             other => waiting.others.push_back(Box::new(other)),
         }
-        drop(waiting);
-        self.arrived.notify_one();
+        if let Some(worker) = waiting.idle.pop() {
+            worker.notify_one();
+        }
     }
 
     /// Waits for calls. `None` once the store is gone.
-    async fn next(&self) -> Option<Batch> {
+    async fn next(&self, worker: &Arc<Notify>) -> Option<Batch> {
         loop {
             {
                 let mut waiting = self.waiting();
@@ -63,8 +66,9 @@ impl Shared {
                 if waiting.ended {
                     return None;
                 }
+                waiting.idle.push(Arc::clone(worker));
             }
-            self.arrived.notified().await;
+            worker.notified().await;
         }
     }
 }
@@ -103,8 +107,7 @@ impl std::fmt::Debug for Runner {
 
 impl Runner {
     pub(crate) fn start(settings: Settings) -> Result<Self> {
-        let shared =
-            Arc::new(Shared { context: Context::new(settings), waiting: Mutex::default(), arrived: Notify::new() });
+        let shared = Arc::new(Shared { context: Context::new(settings), waiting: Mutex::default() });
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let refused = |error| {
             LockError::misconfigured("no thread could be started for the connections to PostgreSQL").with_source(error)
@@ -139,19 +142,17 @@ impl Runner {
 
 impl Drop for Runner {
     fn drop(&mut self) {
-        self.0.waiting().ended = true;
-        for _ in 0..CONNECTIONS {
-            self.0.arrived.notify_one();
-        }
-        self.0.arrived.notify_waiters();
+        let mut waiting = self.0.waiting();
+        waiting.ended = true;
+        waiting.idle.drain(..).for_each(|worker| worker.notify_one());
     }
 }
 
 /// Sends what waits, over one connection, until the store is gone.
 async fn work(shared: Arc<Shared>) {
     let context = &shared.context;
-    let mut session: Option<Session> = None;
-    while let Some(batch) = shared.next().await {
+    let (mut session, worker): (Option<Session>, _) = (None, Arc::new(Notify::new()));
+    while let Some(batch) = shared.next(&worker).await {
         if session.as_ref().is_none_or(Session::is_closed) {
             session = None;
             match open(&context.settings, &context.settings.config, batch.may_make(), |_| {}).await {
@@ -171,6 +172,4 @@ async fn work(shared: Arc<Shared>) {
             session = None;
         }
     }
-    // Those that wait for their turn end too.
-    shared.arrived.notify_one();
 }

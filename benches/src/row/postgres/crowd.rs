@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio_postgres::{Client, Statement};
 
 use crate::process::job::Statements;
-use crate::row::postgres::server::{manager, session};
+use crate::row::postgres::server::{PAIR, bare_pair, manager, session};
 use crate::{Result, clock};
 
 const TASKS: u64 = 64;
@@ -48,13 +48,8 @@ impl Line {
             Self::Ours(locks) => {
                 locks.lock(format!("bench:{key}")).await?.release().await?;
             }
-            Self::Unbatched(client, [take, free], owner) => {
-                let key = format!("bench:{key}");
-                let outcome: String = client.query_one(take, &[&key, owner]).await?.get(0);
-                let freed: bool = client.query_one(free, &[&key, owner]).await?.get(0);
-                if outcome != "granted" || !freed {
-                    return Err(format!("a key that nobody else wants: {outcome}, and freed: {freed}").into());
-                }
+            Self::Unbatched(client, statements, owner) => {
+                bare_pair(client, statements, &format!("bench:{key}"), owner).await?;
             }
             Self::Advisory(client, [take, free]) => {
                 let key = i64::try_from(key)?;
@@ -71,11 +66,7 @@ pub(super) async fn measure(job: &Statements) -> Result<Crowd> {
     let (mut unbatched, mut advisory) = (Vec::new(), Vec::new());
     for number in 0..CONNECTIONS {
         let client = session(&job.url).await?;
-        let take = "SELECT outcome FROM lock_core.acquire_v1(ARRAY[$1::text], ARRAY[$2::text::uuid], '{30000}', '{0}', '{x}', \
-                    '{9000000000000000}', '{NULL}', '{0}', '{0}', 'on')";
-        let free = "SELECT freed FROM lock_core.release_v1(ARRAY[$1::text], ARRAY[$2::text::uuid], '{0}', '{NULL}', '{NULL}', \
-                    '{NULL}', 'on')";
-        let claims = [client.prepare(take).await?, client.prepare(free).await?];
+        let claims = [client.prepare(PAIR[0]).await?, client.prepare(PAIR[1]).await?];
         let [take, free] = ["SELECT pg_advisory_lock($1)", "SELECT pg_advisory_unlock($1)"];
         let sessions = [client.prepare(take).await?, client.prepare(free).await?];
         let client = Arc::new(client);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lock_core::{LockManager, Wait};
 use lock_postgres::PostgresStore;
-use tokio_postgres::{AsyncMessage, Client, NoTls};
+use tokio_postgres::{AsyncMessage, Client, NoTls, Statement};
 
 use crate::Result;
 use crate::contestant::TTL_MS;
@@ -16,6 +16,24 @@ pub(super) async fn manager(url: &str) -> Result<LockManager> {
     let locks = builder.build()?;
     locks.ping().await?;
     Ok(locks)
+}
+
+/// What takes a free lock and what frees it, as any program would send them.
+pub(super) const PAIR: [&str; 2] = [
+    "SELECT outcome FROM lock_core.acquire_v1(ARRAY[$1::text], ARRAY[$2::text::uuid], '{30000}', '{0}', '{x}', \
+     '{9000000000000000}', '{NULL}', '{0}', '{0}', 'on')",
+    "SELECT freed FROM lock_core.release_v1(ARRAY[$1::text], ARRAY[$2::text::uuid], '{0}', '{NULL}', '{NULL}', \
+     '{NULL}', 'on')",
+];
+
+/// Takes a lock that nobody else wants, and frees it, by two statements of a session.
+pub(super) async fn bare_pair(client: &Client, pair: &[Statement; 2], key: &str, owner: &str) -> Result<()> {
+    let outcome: String = client.query_one(&pair[0], &[&key, &owner]).await?.get(0);
+    let freed: bool = client.query_one(&pair[1], &[&key, &owner]).await?.get(0);
+    if outcome != "granted" || !freed {
+        return Err(format!("a key that nobody else wants: {outcome}, and freed: {freed}").into());
+    }
+    Ok(())
 }
 
 /// A session, with nothing of ours in it.

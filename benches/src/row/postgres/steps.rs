@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use tokio_postgres::{Client, Error, Statement};
 
 use crate::process::job::Statements;
-use crate::row::postgres::server::{listener, manager, session};
+use crate::row::postgres::server::{PAIR, bare_pair, listener, manager, session};
 use crate::stats::percentile;
 use crate::{Failure, Result, clock};
 
@@ -24,6 +24,8 @@ pub(super) struct Steps {
     /// One statement that commits by itself.
     pub(super) durable: f64,
     pub(super) pair: f64,
+    /// The statements of a pair, by one session and without anything else of ours.
+    pub(super) bare: f64,
     /// A transaction of two statements: read and write.
     pub(super) plain: f64,
     pub(super) pinned: f64,
@@ -85,17 +87,19 @@ async fn pairs(job: &Statements, client: &mut Client, steps: &mut Steps) -> Resu
     let write = client.prepare("UPDATE account SET n = n + 1 WHERE id = 1").await?;
     let read = client.prepare("SELECT n FROM account WHERE id = 1").await?;
     let keep = client.prepare(pin.text()).await?;
-    let [mut durable, mut pair, mut plain, mut pinned] = [const { Times(Vec::new()) }; 4];
+    let statements = [client.prepare(PAIR[0]).await?, client.prepare(PAIR[1]).await?];
+    let [mut durable, mut pair, mut bare, mut plain, mut pinned] = [const { Times(Vec::new()) }; 5];
     for step in 0..job.steps {
         let key = format!("pair:{}", step % KEYS);
         durable.of(async { Ok(client.execute(&write, &[]).await?) }).await?;
         pair.of(async { Ok(locks.lock(key.as_str()).await?.release().await?) }).await?;
+        bare.of(bare_pair(client, &statements, &key, "00000000-0000-0000-0000-000000000000")).await?;
         plain.of(transaction(client, &read, &write, None)).await?;
         pinned.of(transaction(client, &read, &write, Some((&keep, pin.key(), pin.token())))).await?;
     }
     guard.release().await?;
-    (steps.durable, steps.pair, steps.plain, steps.pinned) =
-        (durable.median(), pair.median(), plain.median(), pinned.median());
+    (steps.durable, steps.pair, steps.bare) = (durable.median(), pair.median(), bare.median());
+    (steps.plain, steps.pinned) = (plain.median(), pinned.median());
     Ok(())
 }
 

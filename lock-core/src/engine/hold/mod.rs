@@ -50,8 +50,8 @@ struct HoldState {
     /// How many events of renewals are being emitted.
     emitting: u32,
     /// The event of the end, which comes after theirs: the thread that emits the last of them emits it too. Observers are
-    /// code of the application, so no thread waits for them under a lock.
-    end_event: Option<LockEventKind<'static>>,
+    /// code of the application, so no thread waits for them under a lock. Rare, so it is no part of every hold.
+    end_event: Option<Box<LockEventKind<'static>>>,
     /// How many re-entrant guards there are beside the first. The hold ends with the last of them all.
     more_guards: u32,
     /// Whether the release frees the key before the `min_hold` is over.
@@ -162,7 +162,7 @@ impl Hold {
         {
             let mut state = self.state();
             if state.emitting > 0 {
-                state.end_event = Some(kind);
+                state.end_event = Some(Box::new(kind));
                 return;
             }
         }
@@ -327,7 +327,7 @@ impl Occupant for Hold {
             if state.emitting == 0 { state.end_event.take() } else { None }
         };
         if let Some(end) = end {
-            self.emit_end_now(end);
+            self.emit_end_now(*end);
         }
     }
 
