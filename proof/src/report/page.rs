@@ -48,6 +48,15 @@ pub(crate) fn page(folder: &Path) -> Result<String, String> {
             format!("{row}:\n\n![who held one lock: {row}](../proof/published/{name})\n\n")
         })
         .collect();
+    let pictures = if pictures.is_empty() {
+        String::new()
+    } else {
+        format!(
+            "Who held one lock, a line for each process: holds in blue, what began while another still held it in red, faults as shades. `proof/published/report.html` has such a line for each row,
+and names the call sites and tokens of whatever one points at.\n\n{}",
+            pictures.concat()
+        )
+    };
     Ok(format!(
         "# Proof
 
@@ -70,11 +79,7 @@ in so many sections, not that nothing can be. All served: within {:?} after the 
 cargo run --release -p lock-proof -- --minutes {} --seed {}   # the same faults in the same order
 ```
 
-Who held one lock, a line for each process: holds in blue, what began while another still held it in red, faults as shades. `proof/published/report.html` has such a line for each row,
-and names the call sites and tokens of whatever one points at.
-
-{}
-## What is promised, and what is not
+{}## What is promised, and what is not
 
 | while | ours | when it is broken |
 |---|---|---|
@@ -97,6 +102,6 @@ assumptions are held is a fault of ours: the answer is its cause, the rule that 
         harness::SERVED_WITHIN,
         options.minutes,
         options.seed,
-        pictures.concat().trim_end(),
+        pictures,
     ))
 }
