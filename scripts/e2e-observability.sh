@@ -14,7 +14,7 @@ sh scripts/need-observability.sh
 step() { printf '\n== %s\n' "$*"; }
 
 step "building the demo, lockctl and the generator"
-# With the features of the tests, so that after them nothing is built twice.
+# With the features of the tests, so that beside them nothing is built twice.
 cargo build --locked -q --workspace --all-features --bin stuck --bin lockctl --bin lock-dashboards --example member
 target=${CARGO_TARGET_DIR:-target}
 

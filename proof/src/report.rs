@@ -16,13 +16,16 @@ const SECOND: u64 = 1_000_000_000;
 const SHOWN: u64 = 12 * SECOND;
 const WIDTH: u64 = 1_000;
 
-const STYLE: &str = "<style>:root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;max-width:1080px;margin:2em auto;padding:0 1em}
+const STYLE: &str = ":root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;max-width:1080px;margin:2em auto;padding:0 1em}
 table{border-collapse:collapse;width:100%}td,th{padding:.3em .6em;border-bottom:1px solid #8884;text-align:right}td:first-child,th:first-child{text-align:left}
-svg{width:100%;height:auto;margin:.5em 0}text{font:12px system-ui,sans-serif;fill:currentColor}.hold{fill:#3b82c4}.over{fill:#d33}.fault{fill:#e8a33d;opacity:.28}
-.bad{color:#d33;font-weight:600}pre{overflow:auto}</style>";
+svg{width:100%;height:auto;margin:.5em 0}text{fill:currentColor}.bad{color:#d33;font-weight:600}pre{overflow:auto}";
+
+/// How a time line looks, on the page and by itself.
+const LINE_STYLE: &str =
+    "text{font:12px system-ui,sans-serif}.hold{fill:#3b82c4}.over{fill:#d33}.fault{fill:#e8a33d;opacity:.28}";
 
 /// A picture stands by itself, on a page whose colours are not known.
-const PICTURE_STYLE: &str = "<style>text{font:12px system-ui,sans-serif;fill:#59636e}.hold{fill:#3b82c4}.over{fill:#d33}.fault{fill:#e8a33d;opacity:.28}</style>";
+const PICTURE_TEXT: &str = "text{fill:#59636e}";
 
 /// One hold as it is drawn.
 struct Bar<'a> {
@@ -32,9 +35,10 @@ struct Bar<'a> {
 }
 
 pub(crate) fn write(folder: &Path, kept: &Kept, verdicts: &[Verdict], history: &str) -> Result<(), String> {
-    let rows = rows(history);
+    let lines: Vec<String> = rows(history).iter().map(|row| time_line(row)).collect();
+    let line = |row: usize| lines.get(row).map_or("", String::as_str);
     let mut page = format!(
-        "<!doctype html><meta charset=utf-8><title>lock-proof, seed {}</title>{STYLE}<h1>Locks under faults</h1>
+        "<!doctype html><meta charset=utf-8><title>lock-proof, seed {}</title><style>{STYLE}{LINE_STYLE}</style><h1>Locks under faults</h1>
 <p>Seed {}, {} minutes, {}, {}, commit {}.</p><p>Faults that happened: {}.</p>",
         kept.options.seed,
         kept.options.seed,
@@ -81,11 +85,10 @@ pub(crate) fn write(folder: &Path, kept: &Kept, verdicts: &[Verdict], history: &
     page.push_str("</table>");
     for (number, verdict) in verdicts.iter().enumerate() {
         let _ = write!(page, "<h2 id=row{number}>{}</h2>", text(&verdict.row));
-        page.push_str(&rows.get(number).map_or(String::new(), |row| time_line(row)));
+        page.push_str(line(number));
     }
     for (name, number) in pictures(verdicts) {
-        let line = rows.get(number).map_or(String::new(), |row| time_line(row));
-        kept::write(&folder.join(name), &picture(&line))?;
+        kept::write(&folder.join(name), &picture(line(number)))?;
     }
     kept::write(&folder.join("report.html"), &page)
 }
@@ -108,11 +111,8 @@ fn pictures(verdicts: &[Verdict]) -> Vec<(&'static str, usize)> {
 
 /// Makes a file of a time line of the page.
 fn picture(line: &str) -> String {
-    line.replacen("<svg ", "<svg xmlns='http://www.w3.org/2000/svg' ", 1).replacen(
-        "<title>",
-        &format!("{PICTURE_STYLE}<title>"),
-        1,
-    )
+    let titled = format!("<style>{LINE_STYLE}{PICTURE_TEXT}</style><title>");
+    line.replacen("<svg ", "<svg xmlns='http://www.w3.org/2000/svg' ", 1).replacen("<title>", &titled, 1)
 }
 
 /// The records of each row.
