@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""python3 check.py history.jsonl: what is right and wrong in a history of locks, written from schema.md alone.
+"""python3 check.py history.jsonl[.xz]: what is right and wrong in a history of locks, written from schema.md alone.
 
 Prints one JSON object for each row. Ends with 1 if a row is not as it is expected, with 2 if the file is no history."""
 import collections
 import json
+import lzma
 import sys
 
 KNOWN = "run start over grant end write add set job killed forgot renamed fault served left done".split()
@@ -143,8 +144,7 @@ def is_as_expected(row):
 
 if len(sys.argv) != 2:
     no_history(__doc__)
-with open(sys.argv[1], encoding="utf-8", errors="replace") as history:
+with (lzma.open if sys.argv[1].endswith(".xz") else open)(sys.argv[1], "rt", encoding="utf-8", errors="replace") as history:
     verdicts = [verdict(*row) for row in rows(history)] or no_history("the history is empty")
-for row in verdicts:
-    print(json.dumps(row, separators=(",", ":"), ensure_ascii=False))
+print(*(json.dumps(row, separators=(",", ":"), ensure_ascii=False) for row in verdicts), sep="\n")
 sys.exit(not all(is_as_expected(row) for row in verdicts))

@@ -84,7 +84,8 @@ pub(crate) fn run(options: Options, out: &Path, repeat: Option<&Kept>) -> Result
         println!("not installed, so not run: {peer}");
     }
     let build = if cfg!(debug_assertions) { "debug" } else { "release" }.to_owned();
-    let mut kept = Kept { options, commit, server, machine, build, missing, rows: Vec::new() };
+    let mut kept =
+        Kept { options, commit, server, machine, build, missing, rows: Vec::new(), without_history: Vec::new() };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
     let (history, weights) = (folder.join("history.jsonl"), rows.iter().map(|row| row.weight).sum::<f64>());

@@ -12,6 +12,9 @@ use crate::report::{pictures, table};
 /// For how many seconds faults must strike a row for its figures to say something.
 const ENOUGH: f64 = 15.0;
 
+/// What was wrong in our own code.
+const FAILURES: &str = include_str!("../../failures.md");
+
 /// What `verdicts.json` of a run says.
 #[derive(Deserialize)]
 struct Judged {
@@ -57,6 +60,16 @@ and names the call sites and tokens of whatever one points at.\n\n{}",
             pictures.concat()
         )
     };
+    let history = if folder.join("history.jsonl.xz").exists() {
+        let names: Vec<String> = kept.without_history.iter().map(|row| format!("`{row}`")).collect();
+        let less = if names.is_empty() { String::new() } else { format!(", but for {}", names.join(", ")) };
+        format!(
+            "The history of these rows is in the repository{less}. Whoever does not believe our checker reads the second one, and asks that:\n\n```sh
+python3 proof/check.py proof/published/history.jsonl.xz   # what is right and wrong in it, a line for each row\n```\n\n"
+        )
+    } else {
+        String::new()
+    };
     Ok(format!(
         "# Proof
 
@@ -79,13 +92,14 @@ in so many sections, not that nothing can be. All served: within {:?} after the 
 cargo run --release -p lock-proof -- --minutes {} --seed {}   # the same faults in the same order
 ```
 
-{}## What is promised, and what is not
+{}{}## What is promised, and what is not
 
 | while | ours | when it is broken |
 |---|---|---|
 | clocks run alike, a server keeps what it acknowledged, the holder looks before it writes, a member that forgot is left out | no two holders | two holders, for as long as a lease at most; the table shows it |
 | the resource checks tokens | no late write passes, whatever else is broken | a late write passes; the table shows it |
 
+{FAILURES}
 ## If you see two holders
 
 Keep the folder of the run, or the times, keys and tokens of both holders with the log of the server, and open an issue with `lock-proof check` of the history. An overlap in a row whose
@@ -102,6 +116,7 @@ assumptions are held is a fault of ours: the answer is its cause, the rule that 
         harness::SERVED_WITHIN,
         options.minutes,
         options.seed,
+        history,
         pictures,
     ))
 }
