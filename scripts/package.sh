@@ -27,25 +27,39 @@ has_toolchain() { command -v rustup >/dev/null 2>&1 && rustup toolchain list | g
 packages=""
 for crate in $crates; do packages="$packages -p $crate"; done
 
-# Nothing that is built here is run: no debugger looks at it.
-export CARGO_PROFILE_DEV_DEBUG=false
-
-step "packages, each built from its archive alone"
-# The crates depend on each other: cargo publishes them in order, here into a registry of its own. What it unpacked and
-# built from there the last time, under the same version, it would take for the new.
-rm -rf target/publish
-for crate in $crates; do
-    rm -rf "${CARGO_HOME:-$HOME/.cargo}"/registry/src/-*/"$crate"-[0-9]* "${CARGO_HOME:-$HOME/.cargo}"/registry/cache/-*/"$crate"-[0-9]*
-done
+step "packages"
+rm -rf target/packages/package
 # shellcheck disable=SC2086 # a list of words
-cargo publish --dry-run --locked --allow-dirty --target-dir target/publish $packages
+cargo package --locked --allow-dirty --no-verify --target-dir target/packages $packages
 
-step "documentation as docs.rs builds it"
-# The badges need an unstable option of rustdoc, allowed for our own crates only.
-# shellcheck disable=SC2086
-RUSTC_BOOTSTRAP=lock_macros,lock_core,lock_metrics,lock_dashboards,lockctl,lock_postgres RUSTDOCFLAGS="--cfg docsrs -D warnings" \
-    cargo doc --locked --no-deps --all-features --target-dir target/docsrs $packages
-grep -q 'Available on <strong>crate feature' target/docsrs/doc/lock_core/struct.RedisStore.html ||
+step "each by what is in its archive, with minimal versions of our own dependencies"
+# A workspace of the archives, which depend on each other as on crates from a registry. It is checked, not built: nothing of it is run.
+archives=$(mktemp -d)
+trap 'rm -rf "$archives"' EXIT
+{
+    printf '[workspace]\nresolver = "3"\nmembers = ["*"]\n[patch.crates-io]\n'
+    for crate in $crates; do printf '%s.path = "%s"\n' "$crate" "$crate"; done
+} >"$archives/Cargo.toml"
+for crate in $crates; do
+    mkdir "$archives/$crate"
+    tar xf "$(echo target/packages/package/"$crate"-[0-9]*.crate)" -C "$archives/$crate" --strip-components 1
+    # Tests, examples and benchmarks ask for newer versions, and nobody depends on them.
+    awk '/^\[/ { dev = /^\[(target\..*\.)?dev-dependencies/ } !dev' "$archives/$crate/Cargo.toml" >"$archives/manifest"
+    mv "$archives/manifest" "$archives/$crate/Cargo.toml"
+done
+cp rust-toolchain.toml "$archives"
+target=$PWD/target/packages
+# Only the choice of versions needs an unstable option. Nothing is built with it.
+(cd "$archives" && RUSTC_BOOTSTRAP=1 cargo -Z direct-minimal-versions generate-lockfile)
+# The badges of the documentation need an unstable option of rustdoc, allowed for our own crates only.
+export RUSTC_BOOTSTRAP=lock_macros,lock_core,lock_metrics,lock_dashboards,lockctl,lock_postgres
+(cd "$archives" && cargo check --workspace --lib --all-features --target-dir "$target")
+(cd "$archives" && cargo check -p lockctl --bin lockctl --all-features --target-dir "$target")
+
+step "documentation as docs.rs builds it, of the same"
+(cd "$archives" && RUSTDOCFLAGS="--cfg docsrs -D warnings" cargo doc --workspace --no-deps --all-features --target-dir "$target")
+unset RUSTC_BOOTSTRAP
+grep -q 'Available on <strong>crate feature' "$target/doc/lock_core/struct.RedisStore.html" ||
     { echo "no feature badge on RedisStore" >&2; exit 1; }
 
 minimum=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
@@ -57,25 +71,6 @@ else
     # Two parts of it have tests anywhere: clippy knows the age of what std offers, and no dependency asks for a newer one.
     skip "the oldest compiler: no toolchain $minimum (rustup toolchain install $minimum)"
 fi
-
-step "minimal versions of our own dependencies"
-copy=$(mktemp -d)
-trap 'rm -rf "$copy"' EXIT
-git ls-files -z --cached --others --exclude-standard | xargs -0 tar cf - | tar xf - -C "$copy"
-rm "$copy/Cargo.lock"
-# Tests, examples and benchmarks ask for newer versions, and nobody depends on them.
-sed -i.bak 's#, "examples", "benches", "proof"##' "$copy/Cargo.toml"
-for crate in $crates; do
-    folder=$crate
-    [ "$crate" != lock-dashboards ] || folder=dashboards
-    [ "$crate" != lock-postgres ] || folder=stores/lock-postgres
-    awk '/^\[/ { dev = /^\[dev-dependencies/ } !dev' "$folder/Cargo.toml" >"$copy/$folder/Cargo.toml"
-done
-# Only the choice of versions needs an unstable option. Nothing is built with it.
-(cd "$copy" && RUSTC_BOOTSTRAP=1 cargo -Z direct-minimal-versions generate-lockfile)
-# shellcheck disable=SC2086
-(cd "$copy" && cargo check --lib --all-features --target-dir "$OLDPWD/target/minimal" $packages)
-(cd "$copy" && cargo check --bin lockctl --all-features --target-dir "$OLDPWD/target/minimal" -p lockctl)
 
 step "licences, advisories, sources"
 if ! cargo deny --version >/dev/null 2>&1; then

@@ -40,6 +40,11 @@ enum Action {
         #[arg(long, default_value = "target/proof")]
         out: PathBuf,
     },
+    /// Goes on with a run that was interrupted, in its folder; the row that had not ended begins anew
+    Resume {
+        /// The folder, in which there is a `run.json` as soon as one row has ended
+        folder: PathBuf,
+    },
     /// Says what is right and wrong in a history, a line for each of its rows
     Check {
         /// A `history.jsonl`, as `schema.md` describes it
@@ -145,6 +150,7 @@ pub(crate) fn main() -> ExitCode {
         None => args.run.run(),
         Some(Action::Run(wanted)) => wanted.run(),
         Some(Action::Replay { folder, out }) => replay::replay(&folder, &out),
+        Some(Action::Resume { folder }) => run::resume(&folder),
         Some(Action::Check { history }) => check_file(&history),
         Some(Action::Page { folder }) => page::page(&folder).map(|page| {
             print!("{page}");

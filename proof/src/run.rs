@@ -64,13 +64,19 @@ fn named(text: &str) -> Result<Peer, String> {
     }
 }
 
-/// Runs all rows and prints what they came to. Returns the folder of the run, and whether all is as expected.
-pub(crate) fn run(options: Options, out: &Path, repeat: Option<&Kept>) -> Result<(PathBuf, bool), String> {
-    let (mut rows, missing) = wanted(&options)?;
+/// The rows of a run that its options ask for, by name too, and which peers are missing.
+fn rows_of(options: &Options) -> Result<(Vec<Row>, Vec<String>), String> {
+    let (mut rows, missing) = wanted(options)?;
     rows.retain(|row| options.only.is_empty() || options.only.iter().any(|part| row.name().contains(part)));
     if rows.is_empty() {
         return Err(format!("no row has a name that contains {:?}", options.only.join(" or ")));
     }
+    Ok((rows, missing))
+}
+
+/// Runs all rows and prints what they came to. Returns the folder of the run, and whether all is as expected.
+pub(crate) fn run(options: Options, out: &Path, repeat: Option<&Kept>) -> Result<(PathBuf, bool), String> {
+    let (rows, missing) = rows_of(&options)?;
     let server = version("redis-server", "--version");
     if server.is_empty() {
         return Err("no server can be started here: redis-server is not installed; run sh scripts/need-redis.sh".into());
@@ -84,12 +90,45 @@ pub(crate) fn run(options: Options, out: &Path, repeat: Option<&Kept>) -> Result
         println!("not installed, so not run: {peer}");
     }
     let build = if cfg!(debug_assertions) { "debug" } else { "release" }.to_owned();
-    let mut kept =
-        Kept { options, commit, server, machine, build, missing, rows: Vec::new(), without_history: Vec::new() };
+    let kept = Kept { options, commit, server, machine, build, missing, rows: Vec::new(), without_history: Vec::new() };
+    let right = go_on(&folder, kept, &rows, repeat)?;
+    Ok((folder, right))
+}
+
+/// Goes on with a run that was interrupted: the row that had not ended begins anew, and what was done stays.
+pub(crate) fn resume(folder: &Path) -> Result<bool, String> {
+    let kept = Kept::read(folder)?;
+    let (rows, missing) = rows_of(&kept.options)?;
+    if missing != kept.missing {
+        return Err(format!("not installed then: {:?}; not installed now: {missing:?}", kept.missing));
+    }
+    let path = folder.join("history.jsonl");
+    let failed = |error| format!("cannot go on with {}: {error}", path.display());
+    let text = std::fs::read(&path).map_err(failed)?;
+    let lines = text.split_inclusive(|byte| *byte == b'\n').scan(0, |end, line| {
+        *end += line.len() as u64;
+        Some((*end, line.starts_with(br#"{"type":"done""#)))
+    });
+    let mut ends = lines.filter(|(_, is_done)| *is_done).map(|(end, _)| end);
+    let end = match kept.rows.len() {
+        0 => Some(0),
+        rows => ends.nth(rows - 1),
+    };
+    let end = end.ok_or_else(|| format!("{} is no history of {} rows", path.display(), kept.rows.len()))?;
+    std::fs::File::options().write(true).open(&path).and_then(|file| file.set_len(end)).map_err(failed)?;
+    println!("{} of {} rows are done", kept.rows.len(), rows.len());
+    go_on(folder, kept, &rows, None)
+}
+
+/// Runs what is not done, and has all of it judged.
+fn go_on(folder: &Path, mut kept: Kept, rows: &[Row], repeat: Option<&Kept>) -> Result<bool, String> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
     let (history, weights) = (folder.join("history.jsonl"), rows.iter().map(|row| row.weight).sum::<f64>());
-    for row in &rows {
+    for row in rows {
+        if kept.rows.iter().any(|ran| ran.row == row.name()) {
+            continue;
+        }
         let part = kept.options.minutes * 60.0 * row.weight / weights;
         let until = match repeat.map(|before| before.rows.iter().find(|ran| ran.row == row.name())) {
             None => Until::Elapsed(Duration::from_secs_f64(part)),
@@ -101,9 +140,9 @@ pub(crate) fn run(options: Options, out: &Path, repeat: Option<&Kept>) -> Result
         kept.rows.push(runtime.block_on(one(row, kept.options.seed, &history, until))?);
         write(&folder.join("run.json"), &serde_json::to_string_pretty(&kept).unwrap_or_default())?;
     }
-    let right = judge(&folder, &kept, &rows)?;
+    let right = judge(folder, &kept, rows)?;
     println!("\nseed {}; all of it is in {}", kept.options.seed, folder.display());
-    Ok((folder, right))
+    Ok(right)
 }
 
 async fn one(row: &Row, seed: u64, history: &Path, until: Until) -> Result<Ran, String> {

@@ -44,7 +44,7 @@ fn a_folder_that_is_no_run_is_refused_in_one_sentence() {
     assert!(said.starts_with(&format!("lock-proof: {folder} is no folder of a run: run.json: ")), "{said}");
     assert_eq!((said.lines().count(), output.status.code()), (1, Some(2)));
     scratch.write("run.json", "{}");
-    for words in [["replay", &folder], ["page", &folder]] {
+    for words in [["replay", &folder], ["resume", &folder], ["page", &folder]] {
         let output = proof().args(words).output().unwrap();
         assert_eq!((complained(&output).lines().count(), output.status.code()), (1, Some(2)), "{words:?}");
     }

@@ -92,6 +92,37 @@ fn others_run_under_the_same_faults_and_a_seed_gives_the_same_faults_again_from_
     assert!(again.status.success() && said(&again).contains(" faults in the same order\n"), "{}", said(&again));
 }
 
+/// As if the machine had been switched off in the second row: what the first came to stays, and nothing of the second.
+#[test]
+#[limit(600)]
+fn a_run_that_was_interrupted_goes_on_in_its_folder() {
+    let scratch = Scratch::new();
+    let words = ["--only", "ours, one server, all", "--only", "rslock", "--minutes", "0.1"];
+    assert!(ran(&scratch, &words).status.success());
+    let folder = std::fs::read_dir(scratch.path("runs")).unwrap().next().unwrap().unwrap().path();
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    let (whole, mut about) = (read("history.jsonl"), serde_json::from_str::<Value>(&read("run.json")).unwrap());
+    let first = whole.find("{\"type\":\"done\"").unwrap();
+    let end = first + whole[first..].find('\n').unwrap() + 1;
+    about["rows"].as_array_mut().unwrap().pop();
+    std::fs::write(folder.join("run.json"), about.to_string()).unwrap();
+    std::fs::write(folder.join("history.jsonl"), &whole[..end + (whole.len() - end) / 2]).unwrap();
+    let output = proof().arg("resume").arg(&folder).output().unwrap();
+    println!("{}{}", said(&output), complained(&output));
+    assert!(
+        output.status.success() && said(&output).starts_with("1 of 2 rows are done\nrslock, all"),
+        "{}",
+        said(&output)
+    );
+    let history = read("history.jsonl");
+    assert!(history.starts_with(&whole[..end]));
+    assert_eq!((history.matches("{\"type\":\"run\"").count(), history.matches("{\"type\":\"done\"").count()), (2, 2));
+    assert_eq!(read("table.md").lines().count(), 4);
+    std::fs::write(folder.join("history.jsonl"), "").unwrap();
+    let output = proof().arg("resume").arg(&folder).output().unwrap();
+    assert!(complained(&output).ends_with("history.jsonl is no history of 2 rows\n"), "{}", complained(&output));
+}
+
 #[test]
 #[limit]
 fn the_page_of_the_documentation_is_made_of_the_files_of_a_run() {
