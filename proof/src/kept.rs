@@ -39,6 +39,9 @@ pub(crate) struct Kept {
     pub(crate) build: String,
     pub(crate) missing: Vec<String>,
     pub(crate) rows: Vec<Ran>,
+    /// How often it was interrupted, and went on.
+    #[serde(default)]
+    pub(crate) resumed: u32,
     /// Rows whose history is not kept beside it, in a run that is published.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) without_history: Vec<String>,

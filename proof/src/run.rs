@@ -90,14 +90,25 @@ pub(crate) fn run(options: Options, out: &Path, repeat: Option<&Kept>) -> Result
         println!("not installed, so not run: {peer}");
     }
     let build = if cfg!(debug_assertions) { "debug" } else { "release" }.to_owned();
-    let kept = Kept { options, commit, server, machine, build, missing, rows: Vec::new(), without_history: Vec::new() };
+    let kept = Kept {
+        options,
+        commit,
+        server,
+        machine,
+        build,
+        missing,
+        rows: Vec::new(),
+        resumed: 0,
+        without_history: Vec::new(),
+    };
     let right = go_on(&folder, kept, &rows, repeat)?;
     Ok((folder, right))
 }
 
 /// Goes on with a run that was interrupted: the row that had not ended begins anew, and what was done stays.
 pub(crate) fn resume(folder: &Path) -> Result<bool, String> {
-    let kept = Kept::read(folder)?;
+    let mut kept = Kept::read(folder)?;
+    kept.resumed += 1;
     let (rows, missing) = rows_of(&kept.options)?;
     if missing != kept.missing {
         return Err(format!("not installed then: {:?}; not installed now: {missing:?}", kept.missing));

@@ -12,9 +12,6 @@ use crate::harness::world::World;
 use crate::record::Record;
 use crate::record::recorder::now;
 
-/// After how long every process knows that a server began another history: an idle connection looks once a minute.
-const NOTICED: Duration = Duration::from_secs(65);
-
 /// The connections of a process to one address, or to all of them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Line {
@@ -167,6 +164,9 @@ impl Fault {
                 let from = now();
                 world.servers.begin(change);
                 world.forgotten_from(change, from);
+                if change.promotes() {
+                    world.renamed_from(from);
+                }
             }
         }
     }
@@ -181,8 +181,7 @@ impl Fault {
                 let from = now();
                 refusal.end(world.serving(place));
                 if matches!(refusal, Refusal::Demoted) {
-                    let until = from + u64::try_from(NOTICED.as_nanos()).unwrap();
-                    world.recorder.record(&Record::Renamed { from, until });
+                    world.renamed_from(from);
                 }
                 assert_answers(world.serving(place), &format!("after {refusal:?}"));
             }

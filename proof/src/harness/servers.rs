@@ -99,6 +99,13 @@ pub(crate) enum Change {
     MoveSlot(usize),
 }
 
+impl Change {
+    /// Whether a replica becomes a master, with a history of its own: also before a slot moves, where one had.
+    pub(crate) fn promotes(self) -> bool {
+        matches!(self, Self::FailOver(_) | Self::Usurp | Self::Outlive(_) | Self::Freeze(_) | Self::MoveSlot(_))
+    }
+}
+
 pub(crate) fn ok(server: &RedisServer, words: &[&str]) {
     assert_eq!(server.command(words), Reply::Text("OK".to_owned()), "{words:?}");
 }

@@ -10,6 +10,13 @@ use crate::harness::{LONGEST_LEASE, SERVED_WITHIN};
 use crate::record::Record;
 use crate::record::recorder::{Recorder, now};
 
+/// After how long every process knows that a server began another history: an idle connection looks once a minute.
+const NOTICED: Duration = Duration::from_secs(65);
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap()
+}
+
 /// What the faults strike.
 pub(crate) struct World {
     pub(crate) servers: Box<dyn Topology>,
@@ -28,9 +35,13 @@ impl World {
     /// Writes down that leases of before may meet others, until the last of them is over.
     pub(super) fn forgotten_from(&mut self, change: Change, from: u64) {
         if self.excuses && self.servers.forgets(change) {
-            let until = now() + u64::try_from(LONGEST_LEASE.as_nanos()).unwrap();
-            self.recorder.record(&Record::Forgot { from, until });
+            self.recorder.record(&Record::Forgot { from, until: now() + nanos(LONGEST_LEASE) });
         }
+    }
+
+    /// Writes down that a server began another history, which forgot nothing: who shares a lock may have a token of before.
+    pub(super) fn renamed_from(&mut self, from: u64) {
+        self.recorder.record(&Record::Renamed { from, until: now() + nanos(NOTICED) });
     }
 
     /// Reads the sets, and writes down what is in them.
@@ -44,7 +55,6 @@ impl World {
     /// Waits until everybody is served, and writes down how long it took.
     pub(super) async fn served_again(&mut self) -> Option<Duration> {
         let took = self.fleet.served_again().await;
-        let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap();
         self.recorder.record(&Record::Served { took: took.map(nanos), bound: nanos(SERVED_WITHIN) });
         took
     }

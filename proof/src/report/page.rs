@@ -36,6 +36,11 @@ pub(crate) fn page(folder: &Path) -> Result<String, String> {
         let names: Vec<&str> = kept.missing.iter().filter_map(|text| text.split(':').next()).collect();
         format!(" Not installed there, so not run: {}.", names.join(", "))
     };
+    let resumed = match kept.resumed {
+        0 => String::new(),
+        1 => " It was interrupted once, and went on with the row that had not ended.".to_owned(),
+        times => format!(" It was interrupted {times} times, and went on with the row that had not ended."),
+    };
     let options = &kept.options;
     let each = options.minutes * 60.0 / f64::from(u32::try_from(kept.rows.len()).unwrap_or(u32::MAX));
     let short = if each < ENOUGH {
@@ -79,7 +84,7 @@ assumption is broken, and what is in its folder](../proof/README.md); [what a hi
 
 ## A run
 
-Seed {}, {} minutes of faults for {} rows, {}, {}, a {} build.{missing} {agree}{short}
+Seed {}, {} minutes of faults for {} rows, {}, {}, a {} build.{resumed}{missing} {agree}{short}
 
 Faults that happened, {}.
 

@@ -29,6 +29,21 @@ fn soak(store: &str) {
         println!("figure: {line}");
     }
     assert!(output.status.success(), "{}", said(&output));
+    let folder = std::fs::read_dir(scratch.path("runs")).unwrap().next().unwrap().unwrap().path();
+    promotions_are_written_down(&std::fs::read_to_string(folder.join("history.jsonl")).unwrap());
+}
+
+/// Who shares a lock while a replica becomes a master may have a token of before.
+fn promotions_are_written_down(history: &str) {
+    let records = history.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()).collect::<Vec<_>>();
+    let at = |record: &Value, field: &str| record[field].as_u64().unwrap();
+    let promotes =
+        |what: &str| ["FailOver", "Usurp", "Outlive", "Freeze", "MoveSlot"].iter().any(|name| what.contains(name));
+    for fault in records.iter().filter(|record| record["type"] == "fault" && promotes(record["what"].as_str().unwrap()))
+    {
+        let begun = |record: &&Value| (at(fault, "from")..=at(fault, "until")).contains(&at(record, "from"));
+        assert!(records.iter().filter(|record| record["type"] == "renamed").any(|record| begun(&record)), "{fault}");
+    }
 }
 
 #[test]
