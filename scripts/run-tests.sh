@@ -8,6 +8,8 @@ set -eu
 cd "$(dirname "$0")/.."
 
 most=3
+# Which packages, without what is for the tests.
+scope=${*%% -- *}
 log=$(mktemp)
 trap 'rm -f "$log" "$log".*' EXIT
 
@@ -44,11 +46,15 @@ fi
 printf '\n== once more, alone: what failed beside the others\n'
 tab=$(printf '\t')
 while IFS=$tab read -r program name; do
-    set --
-    [ -z "$name" ] || set -- --exact --test-threads 1 "$name"
-    # What names a program has no blanks of its own.
-    # shellcheck disable=SC2086
-    run cargo test --locked --all-features $program -- "$@" < /dev/null
+    # Asked for with its package alone, a program would be built anew, with fewer features in common.
+    where=$(echo "$program" | sed 's/^-p [^ ]* //')
+    if [ -n "$name" ]; then
+        # shellcheck disable=SC2086 # What names a program has no blanks of its own.
+        run cargo test --locked --all-features $scope $where -- --exact --test-threads 1 "$name" </dev/null
+    else
+        # shellcheck disable=SC2086
+        run cargo test --locked --all-features $program </dev/null
+    fi
     if [ -n "$name" ] && ! grep -q '^test result: ok\. 1 passed' "$log"; then
         echo "error: '$name' was not found again" >&2
         exit 1

@@ -4,6 +4,7 @@
 mod adapters;
 mod bad_input;
 mod checkers;
+mod mutants;
 mod names;
 mod runs;
 mod spec;
