@@ -66,11 +66,25 @@ and names the call sites and tokens of whatever one points at.\n\n{}",
         )
     };
     let history = if folder.join("history.jsonl.xz").exists() {
-        let names: Vec<String> = kept.without_history.iter().map(|row| format!("`{row}`")).collect();
-        let less = if names.is_empty() { String::new() } else { format!(", but for {}", names.join(", ")) };
+        let left_out = &kept.without_history;
+        let names: Vec<String> =
+            left_out.iter().map(|row| format!("`{}`", row.trim_end_matches(", all assumptions held"))).collect();
+        let which = if names.is_empty() {
+            "these rows".to_owned()
+        } else {
+            format!("{} of these {} rows", kept.rows.len() - left_out.len(), kept.rows.len())
+        };
+        let less = if names.is_empty() {
+            String::new()
+        } else {
+            format!(
+                "\n\nThere was no room for the history of {}; `lock-proof` writes the whole of it.",
+                names.join(", ")
+            )
+        };
         format!(
-            "The history of these rows is in the repository{less}. Whoever does not believe our checker reads the second one, and asks that:\n\n```sh
-python3 proof/check.py proof/published/history.jsonl.xz   # what is right and wrong in it, a line for each row\n```\n\n"
+            "The history of {which} is in the repository. Whoever does not believe our checker reads the second one, and asks that:\n\n```sh
+python3 proof/check.py proof/published/history.jsonl.xz   # what is right and wrong in it, a line for each row\n```{less}\n\n"
         )
     } else {
         String::new()

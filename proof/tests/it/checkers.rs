@@ -191,6 +191,31 @@ fn a_history_that_is_cut_or_none_is_refused_in_one_sentence() {
     assert!(complained(&absent).starts_with("lock-proof: cannot read /nowhere: "), "{}", complained(&absent));
 }
 
+/// The run that docs/proof.md shows is one that anybody can judge.
+#[test]
+#[limit]
+fn both_checkers_say_of_the_published_history_what_the_published_table_says() {
+    let packed = crate_file("published/history.jsonl.xz");
+    let checked = Command::new("python3").arg("-B").arg(crate_file("check.py")).arg(&packed).output().unwrap();
+    let unpack = "import lzma, sys; sys.stdout.buffer.write(lzma.open(sys.argv[1]).read())";
+    let unpacked = Command::new("python3").args(["-c", unpack]).arg(&packed).output().unwrap();
+    let (rows, end) = both(&said(&unpacked));
+    assert_eq!(said(&checked).lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<Value>>(), rows);
+    assert_eq!(checked.status.code(), end, "{}", complained(&checked));
+
+    let published = std::fs::read_to_string(crate_file("published/verdicts.json")).unwrap();
+    let published: Value = serde_json::from_str(&published).unwrap();
+    let table = published["verdicts"].as_array().unwrap();
+    assert!(rows.len() > 9 && rows.iter().all(|row| table.contains(row)), "{rows:?}");
+    let page = std::fs::read_to_string(crate_file("../docs/proof.md")).unwrap();
+    for verdict in table.iter().filter(|verdict| !rows.contains(verdict)) {
+        let name = verdict["row"].as_str().unwrap().trim_end_matches(", all assumptions held");
+        assert!(page.contains(&format!("`{name}`")), "the page does not say that {name} has no history");
+    }
+    let size = |name: &str| std::fs::metadata(crate_file(name)).unwrap().len();
+    assert!(size("published/history.jsonl.xz") + size("published/report.html") <= 2 << 20);
+}
+
 #[test]
 #[limit]
 fn the_second_checker_is_short_and_needs_nothing() {
