@@ -64,6 +64,7 @@ impl LockManager {
             }
         }
         let drained = engine.drained(until).await;
+        self.settled(until).await;
         ShutdownReport { released, unreleased: unreleased.into_iter().collect(), drained }
     }
 
@@ -110,9 +111,20 @@ impl LockManager {
             }
             if watchdog::leases(&engine.timer).is_empty() && engine.has_nothing_pending() {
                 self.shut_down_at(patience, until);
+                self.settled(until).await;
                 return ShutdownReport { released: 0, unreleased: Vec::new(), drained: true };
             }
             engine.timer.sleep_until(patience.min(now.after(LOOK_AGAIN))).await;
+        }
+    }
+
+    /// Waits for what the store does behind its answers, or until a moment.
+    async fn settled(&self, until: Timestamp) {
+        let engine = self.engine();
+        tokio::select! {
+            biased;
+            () = Arc::clone(&engine.backend).settled() => {}
+            () = engine.timer.sleep_until(until) => {}
         }
     }
 

@@ -97,6 +97,7 @@ twin! {
         async fn withdraw(claim: Claim => &claim) -> Result<Freed>;
         async fn holder(key: LockKey => &key) -> Result<Option<Holder>>;
         async fn sync(key: LockKey => &key) -> SyncReport;
+        async fn settled() -> ();
     }
     shared: SharedClaims {
         async fn downgrade(claim: Claim => &claim, token: FencingToken => token) -> Result<Renewal>;

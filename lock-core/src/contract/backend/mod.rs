@@ -192,6 +192,12 @@ pub trait LockBackend: Debug + Send + Sync + Sized + 'static {
         async { SyncReport::new(vec![NodeReport::new(self.node(self.lane(key)), self.holder(key).await)], 1) }
     }
 
+    /// Waits until what the store still does for calls that it has answered is done, for a second or so at most: members of
+    /// a quorum that were late are told that a claim is over. Whoever shuts down awaits it, since its process may end then.
+    fn settled(&self) -> impl Future<Output = ()> + Send {
+        async {}
+    }
+
     /// Returns the part that lets claims share a lock, if the store has it.
     fn shared(&self) -> Option<&impl SharedClaims> {
         None::<&Absent<'_, Self>>

@@ -2,6 +2,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::contract::backend::{Claim, Freed, Release};
@@ -19,6 +20,27 @@ type Answers = Vec<Option<Result<Freed>>>;
 
 /// How much longer a late member may take before the release is sent to it again, as a debt.
 const LATE: Duration = Duration::from_secs(1);
+
+/// How long whoever shuts down waits for late members, and how often it looks.
+const SETTLED_WITHIN: Duration = Duration::from_secs(1);
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+impl Shared {
+    /// Waits until every member that answers has been told of the claims that are over. What is left where one does not
+    /// answer ends with its lease.
+    pub(super) async fn settled(&self) {
+        let clock = self.clock();
+        let until = clock.now().after(SETTLED_WITHIN);
+        while clock.now() < until && !self.is_settled() {
+            clock.sleep_until(clock.now().after(LOOK_AGAIN)).await;
+        }
+    }
+
+    fn is_settled(&self) -> bool {
+        let all_sent = self.releases_under_way.load(Ordering::Relaxed) == 0;
+        all_sent && self.members.iter().all(|member| member.owed.is_settled())
+    }
+}
 
 /// Releases a claim at every member. Answers when a majority has.
 pub(super) async fn release(shared: Arc<Shared>, release: Release) -> (Result<Freed>, Rest) {
@@ -65,6 +87,7 @@ pub(super) async fn free(
         let backend = shared.members[member].backend();
         (votes[member].may_have && !resting[member]).then(|| backend.release(release.clone()))
     }));
+    shared.releases_under_way.fetch_add(1, Ordering::Relaxed);
     let mut ending = ReleaseUnderWay {
         keep_until: sent.after(release.keep_for),
         answers: vec![None; votes.len()],
@@ -113,6 +136,12 @@ struct ReleaseUnderWay {
     tried: Vec<bool>,
     /// Keep the members from being asked for the lock of the claim, until the release is answered.
     guards: Vec<Option<Releasing>>,
+}
+
+impl Drop for ReleaseUnderWay {
+    fn drop(&mut self) {
+        self.shared.releases_under_way.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl ReleaseUnderWay {

@@ -81,15 +81,25 @@ fn fill_in(answers: &mut [Vec<Option<Result<Renewal>>>], member: usize, said: Ve
     }
 }
 
-/// Renews claims at one member.
+/// Renews claims at one member. One that it refused to a claim is not renewed there, which might lengthen the lease of
+/// whoever has it: it is asked for.
 async fn renew_at(
     shared: &Arc<Shared>,
     member: usize,
     claims: &[Claim],
     sessions: &[Option<Arc<Session>>],
 ) -> Vec<Result<Renewal>> {
-    let mut answers = shared.members[member].backend().renew(claims.to_vec()).await;
-    answers.resize_with(claims.len(), || Err(LockError::unavailable("the store answered for fewer leases than asked")));
+    let may_have = |session: &Option<Arc<Session>>| session.as_ref().is_none_or(|session| session.may_have(member));
+    let there: Vec<bool> = sessions.iter().map(may_have).collect();
+    let leases: Vec<Claim> =
+        claims.iter().zip(&there).filter(|(_, there)| **there).map(|(claim, _)| claim.clone()).collect();
+    let answers = if leases.is_empty() { Vec::new() } else { shared.members[member].backend().renew(leases).await };
+    let mut answers = answers.into_iter();
+    let missing = || Err(LockError::unavailable("the store answered for fewer leases than asked"));
+    let mut answers: Vec<Result<Renewal>> = there
+        .into_iter()
+        .map(|there| if there { answers.next().unwrap_or_else(missing) } else { Ok(Renewal::Lost) })
+        .collect();
     let mut repairs = PendingAnswers::of(answers.iter().zip(claims).zip(sessions).map(|((answer, claim), session)| {
         let session = session.clone().filter(|_| *answer == Ok(Renewal::Lost))?;
         let token = session.live(shared.clock().now())?;

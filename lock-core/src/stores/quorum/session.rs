@@ -108,6 +108,11 @@ impl Session {
         }
     }
 
+    /// Returns whether a member may have the lock for the claim.
+    pub(super) fn may_have(&self, member: usize) -> bool {
+        self.state().votes[member].may_have
+    }
+
     /// Returns by member what became of its votes.
     pub(super) fn votes(&self) -> Vec<Votes> {
         self.state().votes.clone()

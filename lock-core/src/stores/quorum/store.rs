@@ -107,6 +107,12 @@ impl LockBackend for Quorum {
         })
     }
 
+    async fn settled(&self) {
+        let shared = Arc::clone(&self.shared);
+        // Without a keeper nothing goes on behind an answer.
+        let _ = self.run(async move { (shared.settled().await, Rest::nothing()) }).await;
+    }
+
     fn jobs(&self) -> Option<&impl JobRecords> {
         Some(self)
     }

@@ -78,6 +78,40 @@ async fn a_vote_that_is_executed_behind_the_release_is_undone() {
 
 #[tokio::test(start_paused = true)]
 #[limit]
+async fn a_shutdown_tells_late_members_that_the_claim_is_over() {
+    for late in [1, 100, 200] {
+        for drains in [false, true] {
+            let stores = stores(3);
+            let process = process(&stores);
+            take(&process.locks).await.unwrap().release().await.unwrap();
+            process.set([2], Network::LateVotes(late * MS));
+            take(&process.locks).await.unwrap().release().await.unwrap();
+            let within = 5 * SECOND;
+            let report = if drains { process.locks.drain(within).await } else { process.locks.shutdown(within).await };
+            assert!(report.is_clean(), "{report:?}");
+            // The process may end here.
+            process.set(0..3, Network::Swallows);
+            tokio::time::sleep(SECOND).await;
+            assert!(stores[2].is_empty(), "a vote that came {late} ms late, drained: {drains}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+#[limit]
+async fn a_shutdown_waits_hardly_for_a_member_that_is_away() {
+    for network in [Network::Refuses, Network::Swallows, Network::Mutes] {
+        let process = process(&stores(3));
+        process.set([2], network);
+        take(&process.locks).await.unwrap().release().await.unwrap();
+        let begun = tokio::time::Instant::now();
+        assert!(process.locks.shutdown(30 * SECOND).await.is_clean());
+        assert!(begun.elapsed() <= 2 * SECOND, "{network:?}: {:?}", begun.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+#[limit]
 async fn a_member_that_joined_and_did_not_answer_is_told_that_the_claim_is_over() {
     let stores = stores(3);
     let process = process(&stores);

@@ -71,6 +71,25 @@ async fn a_server_does_not_vote_twice_when_it_is_known_late() {
     }
 }
 
+/// `PEXPIRE` does not look whose the lease is.
+#[tokio::test]
+#[limit]
+async fn a_lease_that_somebody_left_at_a_member_ends_while_others_are_renewed() {
+    let servers = servers(3);
+    let locks = begin(&servers, "").await;
+    let left = format!("{}|1700000000000|2000|elsewhere|1|there|k", "f".repeat(32));
+    assert_eq!(servers[2].command(&["SET", "k", &left, "PX", "2000"]), Reply::Text("OK".to_owned()));
+    let guard = locks.lock("k").with_ttl(TTL).with_wait(LONG).await.unwrap();
+    let took = eventually(
+        "the member gives the lock to its holder",
+        || matches!(servers[2].command(&["GET", "k"]), Reply::Text(value) if !value.starts_with('f')),
+    )
+    .await;
+    bounded("a lease of two seconds that was left at a member", took, TTL);
+    guard.release().await.unwrap();
+    eventually("nothing is left", || !servers.iter().any(|server| exists(server, "k"))).await;
+}
+
 #[tokio::test]
 #[limit]
 async fn two_of_five_may_die_and_three_may_not() {

@@ -59,6 +59,8 @@ struct DebtState {
     lingering: VecDeque<(Timestamp, Releasing)>,
     /// Whether somebody sends them.
     is_settling: bool,
+    /// Whether some are on their way.
+    is_sending: bool,
     /// Whether the member has not answered the last try.
     is_resting: bool,
 }
@@ -74,6 +76,12 @@ impl Owed {
     /// Returns whether the member has not answered when it was last told of a release.
     pub(crate) fn is_resting(&self) -> bool {
         self.state().is_resting
+    }
+
+    /// Returns whether the member knows of every claim that is over, or does not answer.
+    pub(crate) fn is_settled(&self) -> bool {
+        let state = self.state();
+        state.is_resting || state.debts.is_empty() && !state.is_sending
     }
 
     /// Adds a release. The caller must [`settle`](Self::settle) if this returns true: nobody else does.
@@ -112,7 +120,7 @@ impl Owed {
             let failed = answers.iter().any(|answer| !matches!(answer, Some(Ok(_))));
             {
                 let mut state = self.state();
-                state.is_resting = is_away;
+                (state.is_resting, state.is_sending) = (is_away, false);
                 for (mut debt, answer) in debts.into_iter().zip(answers).rev() {
                     if answer.as_ref().is_none_or(|answer| answer.as_ref().is_err_and(LockError::is_ambiguous)) {
                         debt.lingers = Some(sent);
@@ -147,7 +155,8 @@ impl Owed {
         {
             due.extend(state.debts.remove(place));
         }
-        if !due.is_empty() {
+        state.is_sending = !due.is_empty();
+        if state.is_sending {
             return Next::Send(due);
         }
         let debts = state.debts.iter().map(|debt| debt.unsettled.min(debt.ends));
@@ -200,6 +209,6 @@ struct Settling<'a>(&'a Owed);
 impl Drop for Settling<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state();
-        (state.is_settling, state.is_resting) = (false, false);
+        (state.is_settling, state.is_sending, state.is_resting) = (false, false, false);
     }
 }
