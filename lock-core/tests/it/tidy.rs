@@ -1,6 +1,7 @@
 //! The house rules that a program can check.
 
 mod limits;
+mod prose;
 mod tables;
 
 use lock_core::testing::limit;
