@@ -58,9 +58,9 @@ done
 
 echo "# Servers
 
-Printed by \`sh scripts/test-matrix.sh\`: how many tests of a feature passed on each server, and of how many where one failed. What failed beside others ran once more, by itself,
-and then counts. Only the Redis of 7.0 here has TLS, so its tests run on it alone; on 6.2 those do not run whose names end in \`since_redis_7\`: keys that are tracked and leases
-that are raised without a script (\`PEXPIRE … GT\`), sharded channels, words of ACL, and replicas that are missing. What differs from version to version:
+Printed by \`sh scripts/test-matrix.sh\`: how many tests of a feature passed on each server, and of how many if one failed. A test that failed beside others ran once more alone,
+and that result counts. Only Redis 7.0 here has TLS, so the TLS tests run on it alone. On 6.2, tests whose names end in \`since_redis_7\` do not run: tracked keys, leases
+raised without a script (\`PEXPIRE … GT\`), sharded channels, ACL words, and missing replicas. For the differences between versions, see
 [Operations](../operations.md#redis-settings).
 "
 head='|' rule='|---|'
