@@ -16,6 +16,7 @@ pub(crate) struct LockSpec {
     pub(crate) reentrant: bool,
     /// Whether the request belongs to work that a shutdown still serves until its time is up.
     pub(crate) accepted: bool,
-    /// How long ago a release may have begun to keep the key taken. Used by jobs.
+    /// How long a release may have kept the key taken until now, by its `min_hold`. A quorum counts on it while a
+    /// member has lost its data.
     pub(crate) kept_for: Duration,
 }
