@@ -29,8 +29,8 @@ const DEFAULT_BUCKETS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.
 ///
 /// The application's own metrics come from the recorder of `metrics-exporter-prometheus`. The series of this crate
 /// bypass it for two reasons. The recorder takes single samples of histograms and keeps each of them (16 bytes, 70 ns)
-/// until it is read, while this crate has already added them up. And the recorder shows a gauge for ever once it is
-/// set, while series of this crate end. The series of this crate are written after the recorder's text.
+/// until it is read. This crate has already added them up. And the recorder shows a gauge for ever once it is set,
+/// while series of this crate end. The series of this crate are written after the recorder's text.
 pub(crate) struct Text {
     pub(crate) recorder: Arc<PrometheusRecorder>,
     handle: PrometheusHandle,

@@ -80,7 +80,7 @@ pub struct InspectorHandle {
 impl InspectorHandle {
     /// Stops the inspector, and waits until another instance can be elected.
     ///
-    /// Dropping the handle does the same without waiting. At the end of a program the thread may then be killed, and no
+    /// Dropping the handle does the same without waiting. At the end of a program the thread may then be killed. No
     /// instance inspects until the lease of the election ends, 30 s later.
     ///
     /// # Cancel safety

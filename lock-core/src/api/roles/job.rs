@@ -76,8 +76,8 @@ impl LockRequest {
     /// Makes this the lock of a job that runs once for the time at which it was scheduled, however late it starts.
     ///
     /// The run has a key of its own: `cron:report#@1763776800`, with the whole seconds since 1970. It stays taken for a
-    /// week after the start. (`#` is encoded in values of a template, so the key of another lock cannot be the key of a
-    /// run.) A scheduler that is hours behind therefore still runs each time once.
+    /// week after the start. Another lock cannot have that key, because `#` is encoded in values of a template. A
+    /// scheduler that is hours behind therefore still runs each time once.
     ///
     /// A fire time that is more than six days old is refused, because it is unknown whether it ran. A fire time more
     /// than a day ahead is refused too.

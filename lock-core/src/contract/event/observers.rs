@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use crate::contract::event::{LockEvent, LockObserver, Notice};
 use crate::types::system::sync::{Mutex, MutexGuard};
 
-/// How often the state is told to a new observer at most, if it keeps changing.
+/// How often the state is sent to a new observer at most, if it keeps changing.
 const TELLINGS: usize = 8;
 
 /// An append-only list of observers, so that the order of registration does not matter.
@@ -56,7 +56,7 @@ impl Observers {
                 None => return,
             }
         }
-        // A change may reach the observer before the state from before that change. So the state is told again after a
+        // A change may reach the observer before it gets the older state. The state is therefore sent again after a
         // change. No lock is held during the calls: the observer may call this list again, or be slow.
         for _ in 0..TELLINGS {
             let (lasting, changes) = {
@@ -264,7 +264,7 @@ mod tests {
         observers.add(Arc::new(Reentrant(Arc::clone(&observers), late.clone())));
         observers.tell(&Notice::Connection { node: "a", up: true });
         assert_eq!(*late.0.lock().unwrap(), ["a true", "b true", "a true"]);
-        // A new observer is told of a change that happens while it is told the state.
+        // A new observer hears of a change that happens while it receives the state.
         let observers = Arc::new(Observers::new());
         observers.tell(&Notice::Connection { node: "a", up: true });
         observers.add(Arc::new(Reentrant(Arc::clone(&observers), Notes::default())));

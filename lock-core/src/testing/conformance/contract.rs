@@ -15,8 +15,8 @@ pub(super) fn ask(claim: &Claim) -> AcquireRequest {
     AcquireRequest::new(claim.clone(), HolderInfo::new("conformance", std::process::id(), "suite"))
 }
 
-/// Asks until the store has an answer. It may have none in time if the lease is short and the machine is busy, or while
-/// some members of a quorum have not heard of a release.
+/// Asks until the store has an answer. It may have none in time if the lease is short and the machine is busy. The same
+/// happens while some members of a quorum have not heard of a release.
 pub(super) async fn attempt(store: &impl LockBackend, request: &AcquireRequest) -> Result<Attempt> {
     let mut request = request.clone();
     for _ in 0..20 {

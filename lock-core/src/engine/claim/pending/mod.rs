@@ -45,7 +45,7 @@ pub(crate) struct PendingClaim {
     asleep: bool,
     /// How often it was sent.
     sends: u32,
-    /// Whether it may have been in the store's queue before its last answer. Then a grant may still be on its way.
+    /// Whether it may have been in the store's queue before its last answer. Then a grant may still be in flight.
     may_have_queued: bool,
     /// When the newest answered send was sent. Grants made earlier are void.
     confirmed: Timestamp,
@@ -140,7 +140,7 @@ impl PendingClaim {
         if self.claim.mode.is_shared() {
             self.engine.shares.store(true, Ordering::Relaxed);
         }
-        // No grant can be on its way to a claim that never queued, so such a claim needs no listener. A claim that
+        // No grant can be in flight to a claim that never queued, so such a claim needs no listener. A claim that
         // shares its lock keeps its listener: through it the process hears of waiters.
         let listener = self.listener.filter(|_| self.may_have_queued || self.claim.mode.is_shared());
         if let Some(listener) = &listener {

@@ -16,8 +16,9 @@ pub use holder::{FleetHolder, Waiter};
 pub use page::{ScanPage, ScanPosition};
 pub use revocation::{Revocation, RevokeFrom};
 
-/// The part of a store that lists the locks of the whole fleet with their holders and waiters, and takes a lock away
-/// from its holder. `lockctl` and the inspector of `lock-metrics` ask it. Without it, the store cannot be inspected.
+/// The part of a store that lists the locks of the whole fleet with their holders and waiters. It also takes a lock
+/// away from its holder. `lockctl` and the inspector of `lock-metrics` ask it. Without it, the store cannot be
+/// inspected.
 ///
 /// Every method except [`revoke`](Self::revoke) only reads, and no acquire calls any of them. See the example of
 /// [`LockEntry`].
