@@ -140,6 +140,7 @@ impl ReleaseRetry {
             let (answer, _) = engine.timed(op, &self.release.claim.key, bounds, command).await;
             let again_at = match answer {
                 Ok(freed) if sent_at >= self.settled_at => return Ok(Answered { freed, sent_at, repeated }),
+                // An acquire may still run after this release and take the lock again, so one more release must follow.
                 Ok(_) => self.settled_at,
                 Err(error) => {
                     repeated |= error.is_ambiguous();

@@ -93,6 +93,7 @@ impl<P: Payload> Membership<P> {
                 Err(left) => gone.push(left),
             }
         }
+        // The queue is empty now: no caller can close the group while the queue is locked, so no waiter was refused above.
         state.left = 0;
         drop(state);
         checks.into_iter().for_each(|check| (queue.gate.schedule)(check));

@@ -267,8 +267,10 @@ impl Lease {
         if !self.handoff
             || self.renew_every.is_none()
             || self.min_hold != Nanos::from(Duration::ZERO)
+            // After this time at the key, other processes must get their turn.
             || stay >= limits.slice
             || stay >= quarter
+            // The next holder must start with enough of the lease, or it could lose the lock before the first renewal.
             || self.deadline().since(now) < quarter
             // It was extended for one holder. If the next holder dies, it must not block the fleet for longer than its
             // ttl.

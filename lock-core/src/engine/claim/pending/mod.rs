@@ -221,6 +221,7 @@ impl PendingClaim {
         // A queued claim stays queued. It keeps its place even while grants cannot be heard and it asks for no place.
         self.queued |= queued;
         self.asleep = matches!(attempt, Attempt::Asleep { .. });
+        // If the store did not confirm the announced grant, the announcement is void.
         self.told &= matches!(attempt, Attempt::Granted { .. } | Attempt::Shared { .. });
         match attempt {
             Attempt::Granted { token } => {
