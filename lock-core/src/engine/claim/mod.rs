@@ -303,7 +303,7 @@ fn abandon(engine: &Arc<Engine>, pending: PendingClaim, turn: Turn<Handoff>) {
                     taken = true;
                     unsettled_until = unsettled_until.max(Some(sent.settled_after(worker.clock.now())));
                 }
-                // The store did not give the lock to this claim, so there is no lock to free.
+                // The store did not give the lock to this claim, so no lock must be freed.
                 Ok(Attempt::Held { .. } | Attempt::Contended) | Err(_) => {}
             }
         }
