@@ -39,16 +39,17 @@
 //!
 //! # What it guarantees
 //!
-//! Leases never overlap as long as the clocks of client and server run at the same rate within one
-//! percent, the server's clock does not jump forward, and the server does not lose acknowledged
-//! writes. No lease lock is exclusive under arbitrary pauses of a process: for that there is the
-//! fencing token, which a resource checks.
+//! Leases never overlap under three conditions. The clocks of client and server run at the same rate within one
+//! percent. The server's clock does not jump forward. The server does not lose acknowledged writes.
+//!
+//! A lease lock cannot be exclusive under arbitrary pauses of a process. The fencing token, which a resource checks,
+//! protects against these.
 //!
 //! # Features
 //!
-//! `redis` (default), `macros` (default), `signal` (default) for [`LockManager::shutdown_on_signal`], `tls` for `rediss://`, `axum` for responses and an extractor, `tower` for
-//! a layer that holds a lock around a request, `serde` for [`LockOptions`] in configuration files, `inspect` to read the locks of a whole fleet,
-//! `test-util` for the tools of tests.
+//! Default: `redis`, `macros`, and `signal` for [`LockManager::shutdown_on_signal`]. `tls` is for `rediss://`. `axum`
+//! gives responses and an extractor, `tower` a layer that holds a lock around a request. `serde` reads [`LockOptions`]
+//! from configuration files. `inspect` reads the locks of a whole fleet. `test-util` has the tools for tests.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -1,4 +1,4 @@
-//! The arguments of the attribute: each at most once, in any order, all mistakes reported together.
+//! The arguments of the attribute: each at most once, in any order. All mistakes are reported together.
 
 mod options;
 mod rules;
@@ -29,7 +29,7 @@ pub(crate) struct Arg<T> {
 }
 
 impl<T> Arg<T> {
-    /// Where the option stands.
+    /// Returns the place of the option.
     fn place(&self) -> Arg<()> {
         Arg { name: self.name, order: self.order, value: () }
     }
@@ -41,7 +41,7 @@ pub(crate) struct Args {
     options: Options,
     /// How many arguments were read.
     read: usize,
-    /// Whether a key was written, readable or not.
+    /// Whether a key was written, even one that could not be read.
     pub(crate) key_was_tried: bool,
 }
 
@@ -54,8 +54,8 @@ impl Deref for Args {
 }
 
 impl Args {
-    /// Reads the arguments. What could be read is returned next to the mistakes, so that the
-    /// function can be checked against it too.
+    /// Reads the arguments. Returns the readable ones next to the mistakes, so that the function can also be checked
+    /// against them.
     pub(crate) fn parse(tokens: proc_macro2::TokenStream) -> (Self, Vec<Error>) {
         let mut args = Self::default();
         let mut errors = Vec::new();
@@ -86,7 +86,7 @@ impl Args {
         (args, errors)
     }
 
-    /// The path of the library.
+    /// Returns the path of the library.
     pub(crate) fn krate(&self) -> Path {
         self.krate.as_ref().map_or_else(default_crate, |krate| krate.value.clone())
     }
@@ -121,13 +121,13 @@ impl Args {
         self.options.read(name, value)
     }
 
-    /// Where the option stands that makes the function a job.
+    /// Returns the place of the option that makes the function a job.
     pub(crate) fn job(&self) -> Option<Arg<()>> {
         let every = self.at_most_every.as_ref().or(self.once_every.as_ref());
         every.map(Arg::place).or(self.once_at.as_ref().map(Arg::place))
     }
 
-    /// Skips a job that is taken or done.
+    /// Skips a job whose lock is taken or whose run is done.
     fn skip_jobs(&mut self) {
         if let Some(Arg { name, order, .. }) = self.job() {
             self.options.on_busy.get_or_insert(Arg { name, order, value: Action::Skip });
@@ -150,7 +150,7 @@ struct Name {
     order: usize,
 }
 
-/// Fills one option. Nothing else does, so no option can be written twice.
+/// Fills one option. Only this function does, so an option cannot be written twice.
 fn fill<T>(slot: &mut Option<Arg<T>>, name: Name, value: Result<T>) -> Result<()> {
     let Name { ident, order } = name;
     if slot.is_some() {
@@ -183,7 +183,7 @@ fn unknown(name: &Ident) -> Error {
     )
 }
 
-/// The path under which users know the library, unless they renamed it.
+/// Returns the path under which users know the library, unless they renamed it.
 pub(crate) fn default_crate() -> Path {
     let mut path = Path::from(Ident::new("lock_core", Span::mixed_site()));
     path.leading_colon = Some(Token![::](Span::mixed_site()));

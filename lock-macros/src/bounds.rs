@@ -1,15 +1,15 @@
-//! How much is read: what is deeper or longer would end in a crash of the compiler.
+//! Limits the input of the macros. Deeper or longer input would crash the compiler.
 
 use proc_macro2::{Span, TokenStream, TokenTree};
 use syn::{Error, Result};
 
-/// How deep brackets may stand in each other.
+/// How deep brackets may be nested.
 const MAX_DEPTH: usize = 64;
-/// How many tokens an attribute may have. What stands in no brackets nests too, as `!!!x` does: its reader takes up to
-/// 8 KB of stack for each, and the compiler has 8 MB.
+/// How many tokens an attribute may have. Tokens without brackets nest too, for example `!!!x`. Their reader takes up
+/// to 8 KB of stack for each, and the compiler has 8 MB.
 const MAX_TOKENS: usize = 600;
 
-/// Refuses arguments that could not be read without a crash. `what` takes them.
+/// Refuses arguments that could not be read without a crash. `what` is the name of the macro.
 pub(crate) fn check_arguments(tokens: &TokenStream, what: &str) -> Result<()> {
     let mut left = MAX_TOKENS;
     check(tokens.clone(), MAX_DEPTH, &mut left).map_err(|(at, excess)| {
@@ -21,7 +21,8 @@ pub(crate) fn check_arguments(tokens: &TokenStream, what: &str) -> Result<()> {
     })
 }
 
-/// Refuses a signature that could not be read without a crash: the compiler itself reads types of any depth, `syn` on one stack.
+/// Refuses a signature that could not be read without a crash. The compiler reads types of any depth, but `syn` reads
+/// them on one stack.
 pub(crate) fn check_signature(tokens: TokenStream) -> Result<()> {
     let too_deep = check(tokens.clone(), MAX_DEPTH, &mut { usize::MAX }).map_err(|(at, _)| at);
     too_deep.and_then(|()| check_types(tokens)).map_err(|at| {
@@ -30,9 +31,9 @@ pub(crate) fn check_signature(tokens: TokenStream) -> Result<()> {
     })
 }
 
-/// Looks for types that stand in each other without brackets, as in `&&T`, `A<A<T>>` and `fn() -> fn() -> T`.
+/// Finds types that are nested without brackets, for example `&&T`, `A<A<T>>` and `fn() -> fn() -> T`.
 fn check_types(tokens: TokenStream) -> std::result::Result<(), Span> {
-    // What is opened and not closed yet, and what stands before another type: a comma ends it.
+    // Counts the open angle brackets, and the prefixes before a type. A comma ends the prefixes.
     let (mut angles, mut before, mut last) = (0_usize, 0_usize, ' ');
     for tree in tokens {
         let mark = match &tree {
@@ -59,7 +60,7 @@ fn check_types(tokens: TokenStream) -> std::result::Result<(), Span> {
     Ok(())
 }
 
-/// What there is too much of.
+/// The limit that was exceeded.
 enum Excess {
     Depth,
     Tokens,

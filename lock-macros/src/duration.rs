@@ -9,13 +9,13 @@ use syn::{Error, Expr, ExprLit, Lit, Result};
 
 use crate::text::visible;
 
-/// Unit names and their milliseconds, from large to small.
+/// Unit names with their milliseconds, from large to small.
 const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
 /// The value of an option that takes a duration.
 #[derive(Clone)]
 pub(crate) enum DurationArg {
-    /// Known now, so its bounds are checked now.
+    /// Known at compile time, so its bounds are checked at compile time.
     Known(Duration, Span),
     /// Evaluated by the caller's program.
     Expr(Box<Expr>),
@@ -37,7 +37,7 @@ impl DurationArg {
         }
     }
 
-    /// Returns the duration, if it is known now.
+    /// Returns the duration, if it is known at compile time.
     pub(crate) fn known(&self) -> Option<Duration> {
         match self {
             Self::Known(value, _) => Some(*value),
@@ -63,7 +63,7 @@ impl ToTokens for DurationArg {
     }
 }
 
-/// Spells a duration as a constant expression.
+/// Writes a duration as a constant expression.
 pub(crate) fn constant(value: Duration) -> TokenStream {
     let span = Span::mixed_site();
     let (seconds, millis) = (value.as_secs(), u64::from(value.subsec_millis()));
@@ -80,8 +80,8 @@ fn missing_unit(digits: &str) -> String {
     format!(r#"missing unit: write "{digits}s" or "{digits}ms""#)
 }
 
-/// Reads a compound such as `1m30s`: what `lock_core::text::duration` reads, which a macro of that crate cannot call. A test
-/// holds the two equal.
+/// Reads a compound such as `1m30s`. It accepts the same texts as `lock_core::text::duration`, which a macro of that
+/// crate cannot call. A test compares the two.
 fn parse(text: &str) -> std::result::Result<Duration, String> {
     const SHAPE: &str = r#"expected a duration such as "10s", "250ms" or "1m30s""#;
     if text.is_empty() {
@@ -199,7 +199,7 @@ mod tests {
         };
         let mut read = 0;
         for _ in 0..20_000 {
-            // Half of them are mostly numbers before units.
+            // Half of the texts are mostly numbers before units.
             let is_orderly = draw(2) == 0;
             let part = |draw: &mut dyn FnMut(usize) -> usize, at: usize| {
                 PARTS[if is_orderly && draw(20) > 0 { [5 + draw(5), draw(5)][at % 2] } else { draw(PARTS.len()) }]

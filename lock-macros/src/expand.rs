@@ -17,8 +17,8 @@ use crate::function::Function;
 use crate::returned::{Form, error_of_result};
 use parts::Parts;
 
-/// Expands the attribute. On any mistake the original item is returned next to the errors, so that
-/// code that uses it still finds it.
+/// Expands the attribute. If there is a mistake, it returns the original item next to the errors, so that code that
+/// uses the item still finds it.
 pub(crate) fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let original = item.clone();
     let (args, mut errors) = Args::parse(arguments);
@@ -39,7 +39,7 @@ pub(crate) fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
     quote!(#(#errors)* #original)
 }
 
-/// Collects what is wrong with the arguments on this function.
+/// Collects the mistakes of these arguments on this function.
 fn check(args: &Args, function: &Function) -> Vec<Error> {
     let form = function.form();
     let synchronous = matches!(form, Form::Sync);
@@ -81,7 +81,7 @@ fn check(args: &Args, function: &Function) -> Vec<Error> {
     errors
 }
 
-/// Reports an error type that is a text: no `From` can be added to it.
+/// Reports an error type that is a text: the user cannot implement `From` for it.
 fn text_as_error(args: &Args, returned: &Type) -> Option<Error> {
     let error = error_of_result(returned)?;
     let text = error.to_token_stream().to_string().replace(' ', "");
@@ -105,8 +105,7 @@ fn text_as_error(args: &Args, returned: &Type) -> Option<Error> {
     ))
 }
 
-/// Returns the type of the body's result: the type after the arrow, or the output of the future
-/// there.
+/// Returns the type of the body's result: the type after the arrow, or the output of the future there.
 fn output(function: &Function, form: &Form) -> Type {
     match form {
         Form::Future { output, .. } => (**output).clone(),

@@ -1,9 +1,9 @@
-//! Which expressions a key may contain, and which names they start from.
+//! The expressions that a key may contain, and the names that they start from.
 
 use syn::ext::IdentExt;
 use syn::{BinOp, Expr, ExprPath};
 
-/// Says which part of an expression a key may not contain.
+/// Returns the part of an expression that a key may not contain.
 pub(crate) fn check(expr: &Expr) -> Result<(), &'static str> {
     match expr {
         Expr::Lit(_) | Expr::Path(_) => Ok(()),
@@ -33,8 +33,8 @@ pub(crate) fn check(expr: &Expr) -> Result<(), &'static str> {
     }
 }
 
-/// Returns the plain names whose values an expression starts from, without the functions that it
-/// calls, and without `r#`.
+/// Returns the plain names whose values an expression starts from, without the functions that it calls, and without
+/// `r#`.
 pub(crate) fn roots(expr: &Expr) -> Vec<String> {
     let mut found = Vec::new();
     collect(expr, &mut found);

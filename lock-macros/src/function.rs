@@ -1,4 +1,4 @@
-//! The annotated function: its signature is read, its body stays as it was typed.
+//! The annotated function: its signature is parsed, its body stays as it was typed.
 
 use proc_macro2::{Delimiter, Span, TokenStream, TokenTree};
 use syn::ext::IdentExt;
@@ -12,10 +12,11 @@ use crate::returned::{Form, future_of, streams};
 use crate::template::Names;
 use crate::text::visible;
 
-/// Attributes that commit when the function returns: above them, a lock ends too early.
+/// Attributes that commit when the function returns. If such an attribute is outside of the lock, the lock ends too
+/// early.
 const TRANSACTIONS: &[&str] = &["transactional", "transaction", "in_transaction", "with_transaction"];
 
-/// An annotated function. The body is not parsed, so that half-typed code still gets its help.
+/// An annotated function. The body is not parsed, so that an editor still helps with half-typed code.
 pub(crate) struct Function {
     pub(crate) attrs: Vec<Attribute>,
     pub(crate) vis: Visibility,
@@ -70,7 +71,7 @@ impl Function {
         Names { function: self.sig.ident.unraw().to_string(), bound, receiver, replaced: !replaced.is_empty() }
     }
 
-    /// Collects what makes the function unfit for a lock, whatever the arguments are.
+    /// Collects the reasons why the function cannot have a lock, with any arguments.
     pub(crate) fn check(&self) -> Vec<Error> {
         let mut errors = Vec::new();
         if let Some(keyword) = &self.sig.constness {

@@ -8,7 +8,7 @@ use crate::args::{default_crate, string};
 use crate::bounds;
 use crate::template::Template;
 
-/// Expands `lock_key!("lock:user:<user_id>")`, with `crate = path,` before it or not.
+/// Expands `lock_key!("lock:user:<user_id>")`, with or without `crate = path,` before the template.
 pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
     bounds::check_arguments(&input, "lock_key!")?;
     let (krate, literal) = arguments.parse2(input)?;

@@ -1,8 +1,8 @@
 //! The attribute of `lock-core`. Use it through that crate: `use lock_core::distributed_lock;`.
 //!
-//! An expansion starts at [`distributed_lock`]: `args` reads the arguments, `function` reads the
-//! annotated function, `template` reads keys, and `expand` writes the result. Everything that an
-//! expansion calls is in `lock_core::attribute`.
+//! An expansion starts at [`distributed_lock`]. `args` reads the arguments, `function` reads the annotated function,
+//! `template` reads keys, and `expand` writes the result. Everything that an expansion calls is in
+//! `lock_core::attribute`.
 
 mod args;
 mod bounds;
@@ -20,8 +20,7 @@ mod text;
 
 use proc_macro::TokenStream;
 
-/// Runs a function under a distributed lock: at most one caller in the whole fleet is inside it for
-/// one key.
+/// Runs a function under a distributed lock. At most one caller in the whole fleet is inside it for one key.
 ///
 /// ```
 /// use lock_core::{LockError, LockManager, distributed_lock};
@@ -45,24 +44,24 @@ use proc_macro::TokenStream;
 /// # }
 /// ```
 ///
-/// The lock is acquired before the body, renewed by the watchdog while the body runs, and released
-/// when it ends: by `return`, `?`, panic, or because the caller dropped the future. If the lock is
-/// lost meanwhile, the body is dropped at its next await and the caller gets
-/// `LockErrorKind::Lost`. Stopping halfway is no rollback: send the fencing token
-/// (`guard = lock`, `lock.token()`) along with writes that must not come from a stale holder.
+/// The lock is acquired before the body, renewed by the watchdog while the body runs, and released when the body ends.
+/// The body may end by `return`, by `?`, by a panic, or because the caller dropped the future. If the lock is lost, the
+/// body is dropped at its next await and the caller gets `LockErrorKind::Lost`. Stopping halfway does not roll anything
+/// back. Send the fencing token (`guard = lock`, `lock.token()`) along with writes that must not come from a stale
+/// holder.
 ///
 /// # Keys
 ///
-/// `<expr>` in a key is a value, `<expr:spec>` one with a format spec of `std::fmt`; `<<` and `>>`
-/// are literal brackets. An expression may use parameters, `self`, fields, methods, indices, calls
-/// and literals, but no `await`, `?`, block, closure or macro. It is evaluated once, by reference,
-/// before the lock is acquired. An empty value is refused, because it would turn a lock per user into one
-/// for all. Braces in the text are Redis hash tags: `"{<tenant>}:order:<id>"`.
+/// `<expr>` in a key is a value, and `<expr:spec>` is a value with a format spec of `std::fmt`. `<<` and `>>` are
+/// literal brackets. An expression may use parameters, `self`, fields, methods, indices, calls and literals. It may not
+/// use `await`, `?`, a block, a closure or a macro. It is evaluated once, by reference, before the lock is acquired. An
+/// empty value is refused, because it would turn one lock per user into one lock for all. Braces in the text are Redis
+/// hash tags: `"{<tenant>}:order:<id>"`.
 ///
-/// The key that is locked is the key that is written. Only the characters that would let a value imitate
-/// another key, or move its key to another slot, are percent-encoded: `%`, `#`, braces, control characters, and
-/// the delimiters of the template's own text, which are all its characters but letters and digits. (`-`,
-/// `_` and `.` join words: they count only next to a value.) `<expr:raw>` encodes nothing.
+/// The locked key is the key as it is written. A value is percent-encoded only where it could imitate another key or
+/// move its key to another slot. These characters are `%`, `#`, braces, control characters, and the delimiters of the
+/// template's own text. Its delimiters are all of its characters except letters and digits. (`-`, `_` and `.` join
+/// words: they count only next to a value.) `<expr:raw>` encodes nothing.
 ///
 /// | template | value | key |
 /// |---|---|---|
@@ -74,21 +73,21 @@ use proc_macro::TokenStream;
 /// | `order-<id>` | `7-b` | `order-7%2Db` |
 /// | `{<tenant>}:x` | `a{b}` | `{a%7Bb%7D}:x` |
 ///
-/// Use `raw` for values that are keys by themselves, and never for text from outside. A key has at most 512
-/// bytes; a template that has more whatever its values are does not compile. Neither does a value of more than 512
-/// bytes or with brackets nested more than 32 deep, nor an attribute of more than 600 tokens: put what is long into a
-/// function. In the signature, types nest at most 64 deep: give them names.
+/// Use `raw` for values that are themselves keys, and never for text from outside. A key has at most 512 bytes. A
+/// template that exceeds this with every possible value does not compile. A value of more than 512 bytes, or with
+/// brackets nested more than 32 deep, does not compile either. The same holds for an attribute of more than 600 tokens:
+/// put long expressions into a function. In the signature, types nest at most 64 deep: give them names.
 ///
 /// # Options
 ///
-/// In any order, each once. Durations are `"10s"`, `"250ms"`, `"1m30s"` (`ms`, `s`, `m`, `h`, `d`),
-/// or an expression of type `Duration`.
+/// In any order, each once. Durations are `"10s"`, `"250ms"`, `"1m30s"` (`ms`, `s`, `m`, `h`, `d`), or an expression of
+/// type `Duration`.
 ///
 #[doc = args::table_of_options!()]
 ///
-/// **A bare attribute waits up to 5 s** for a lock that is taken. `wait = "none"` refuses at once,
-/// `wait = "forever"` waits until the caller drops the future; `LockManagerBuilder` changes the default for every
-/// call, and [`overriding`] changes it for one call:
+/// **A bare attribute waits up to 5 s** for a lock that is taken. `wait = "none"` refuses at once, and
+/// `wait = "forever"` waits until the caller drops the future. `LockManagerBuilder` changes the default for every call,
+/// and [`overriding`] changes it for one call:
 ///
 /// ```
 /// # use std::time::Duration;
@@ -103,62 +102,56 @@ use proc_macro::TokenStream;
 /// # }
 /// ```
 ///
-/// * `"skip"` returns `()`, `None`, `Ok(())` or `Ok(None)`. Any other value is returned as it is:
-///   `on_busy = None`, `on_refused = Err(Refused)`. A return type that is not a `Result` needs `"skip"`, a value or a
-///   closure for all three of `on_busy`, `on_error` and `on_lost`, which `on_refused` sets at once.
-/// * Closures get the `LockError` and return a value of the return type. Those of `on_busy` and
-///   `on_error` may use the parameters; for `on_lost` they have moved into the body. A path may name a
-///   function of the error or a value: its type decides.
-/// * `"skip"` and values apply when the lock is taken or the store cannot be reached. **A mistake in the
-///   program is never skipped**: without a manager, with an invalid key or invalid options, a call fails with
-///   that error, and where its return type cannot carry one, it panics and says what to do. Closures see every
-///   error.
-/// * `on_error = "run_unlocked"` runs the body **without** a lock while the store is unavailable. It
-///   is counted and logged. Every other failure still refuses.
-/// * `min_hold` is for work that must not run again too soon, such as a job that every instance starts. It may
-///   be longer than the ttl: the lease stays short while the body runs, so that a crash frees the key soon,
-///   and at the end the server keeps the key for the rest of the `min_hold`, also where `max_hold` was shorter and
-///   ended the work.
-/// * `mode = "read"` shares the key with other readers, here and in other functions; without it a function writes.
-///   `permits = 16` lets 16 calls in at once. Both need a store that can share (`Capabilities::modes`).
-/// * `keys` takes an iterator of strings or of what [`lock_key!`] gives, such as
-///   `keys = ids.iter().map(|id| lock_key!("order:<id>"))`. The label is then the function's path, unless
-///   `label` is set.
-/// * `on_lost = "cancel"` and `"skip"` drop the body; `"error"` lets it end and then fails;
-///   `"ignore"` lets it end and reports nothing. A synchronous body always runs to its end.
+/// * `"skip"` returns `()`, `None`, `Ok(())` or `Ok(None)`. Any other value is returned as it is: `on_busy = None`,
+///   `on_refused = Err(Refused)`. If the return type is not a `Result`, all three of `on_busy`, `on_error` and
+///   `on_lost` need `"skip"`, a value or a closure. `on_refused` sets all three at once.
+/// * Closures get the `LockError` and return a value of the return type. Closures of `on_busy` and `on_error` may use
+///   the parameters. For `on_lost`, the parameters have moved into the body. A path may name a function of the error or
+///   a value: its type decides.
+/// * `"skip"` and values apply when the lock is taken or the store cannot be reached. **A mistake in the program is
+///   never skipped**: without a manager, with an invalid key or with invalid options, a call fails with that error. If
+///   the return type cannot carry the error, the call panics and says what to do. Closures see every error.
+/// * `on_error = "run_unlocked"` runs the body **without** a lock while the store is unavailable. It is counted and
+///   logged. Every other failure still refuses the call.
+/// * `min_hold` is for work that must not run again too soon, for example a job that every instance starts. It may be
+///   longer than the ttl. The lease stays short while the body runs, so that a crash frees the key soon. At the end the
+///   server keeps the key for the rest of the `min_hold`, even if a shorter `max_hold` ended the work.
+/// * `mode = "read"` shares the key with other readers, in this function and in others. Without it, a function writes.
+///   `permits = 16` lets 16 calls in at the same time. Both need a store that can share locks (`Capabilities::modes`).
+/// * `keys` takes an iterator of strings or of results of [`lock_key!`], for example
+///   `keys = ids.iter().map(|id| lock_key!("order:<id>"))`. The label is then the function's path, unless `label` is
+///   set.
+/// * `on_lost = "cancel"` and `"skip"` drop the body. `"error"` lets the body end and then fails. `"ignore"` lets the
+///   body end and reports nothing. A synchronous body always runs to its end.
 /// * Without `client`, the manager is that of the task (`LockManager::scope`), of the thread
-///   (`LockManager::set_default`), or the one installed. With none of them a call fails with
+///   (`LockManager::set_default`), or the installed one. Without any of them, a call fails with
 ///   `LockErrorKind::NotInstalled`.
-/// * Metrics, traces and other processes name the annotated site with its type, as in
-///   `billing::Billing::charge`.
-/// * A nested call for a key that the task already holds fails with `LockErrorKind::WouldDeadlock`
-///   at once. With `reentrant` it enters; beware of `join!`, whose branches are one task and would
-///   enter together.
+/// * Metrics, traces and other processes name the annotated site with its type, for example `billing::Billing::charge`.
+/// * A nested call for a key that the task already holds fails at once with `LockErrorKind::WouldDeadlock`. With
+///   `reentrant` it enters. Beware of `join!`: its branches are one task and would enter together.
 ///
 /// [`overriding`]: https://docs.rs/lock-core/latest/lock_core/fn.overriding.html
 ///
 /// # Functions
 ///
-/// Free functions and methods, generic or not, `async` or not. A function that is not `async` but
-/// returns `impl Future`, `Pin<Box<dyn Future>>` or `BoxFuture` is locked from the first poll of that
-/// future to its end, with every statement before it; this covers methods under `async-trait`. Any
-/// other function blocks its thread while it waits, so inside an async runtime give it a short
-/// `wait`.
+/// Free functions and methods, generic or not, `async` or not. A function may return `impl Future`,
+/// `Pin<Box<dyn Future>>` or `BoxFuture` without being `async`. It is then locked from the first poll of that future to
+/// its end, with every statement before it. This covers methods under `async-trait`. Any other function blocks its
+/// thread while it waits, so give it a short `wait` inside an async runtime.
 ///
-/// Code that a function returns to be run later runs without the lock. A stream in the return type
-/// (`impl Stream`, `dyn Stream`, `BoxStream`) is therefore an error, unless an alias hides it. An iterator or a
-/// closure is not an error, because it may be harmless, so check those yourself.
+/// Code that a function returns to be run later runs without the lock. A stream in the return type (`impl Stream`,
+/// `dyn Stream`, `BoxStream`) is therefore an error, unless an alias hides it. An iterator or a closure is not an
+/// error, because it may be harmless. Check those yourself.
 ///
-/// Futures stay `Send` if they were, and grow by about 250 bytes, however large arguments, locals and
-/// output are.
+/// Futures stay `Send` if they were, and grow by about 250 bytes, however large arguments, locals and output are.
 ///
 /// # Other attributes
 ///
-/// The attribute nearest to `fn` runs outermost. So write this one **below** `#[transactional]` and
-/// the like: the other way round the lock would be released before the commit, and for attributes
-/// with such names that is an error. Below `#[instrument]` the span covers the body, above it the
-/// waiting too. Below `#[tokio::main]` or `#[tokio::test]` it meets a synchronous function, and
-/// blocks around the runtime; above them it is awaited inside.
+/// The attribute nearest to `fn` runs outermost. Write this one **below** `#[transactional]` and similar attributes.
+/// Otherwise the lock would be released before the commit; for attributes with such names, that order is an error.
+/// Below `#[instrument]`, the span covers the body. Above it, the span covers the waiting too. Below `#[tokio::main]`
+/// or `#[tokio::test]`, it meets a synchronous function, and blocks around the runtime. Above them it is awaited
+/// inside.
 ///
 /// # Testing
 ///
@@ -177,16 +170,14 @@ use proc_macro::TokenStream;
 /// # }
 /// ```
 ///
-/// `let _default = locks.set_default();` serves every call of the thread instead, synchronous ones too.
-/// For a test on paused time, build the manager with `drive_on_current_runtime()`: waits and leases then
-/// take no real time.
+/// `let _default = locks.set_default();` serves every call of the thread instead, including synchronous ones. For a
+/// test on paused time, build the manager with `drive_on_current_runtime()`: waits and leases then take no real time.
 #[proc_macro_attribute]
 pub fn distributed_lock(arguments: TokenStream, item: TokenStream) -> TokenStream {
     expand::expand(arguments.into(), item.into()).into()
 }
 
-/// Renders a lock key from a template, as `Result<LockKey, LockError>`, which
-/// `LockManager::lock` takes as it is.
+/// Renders a lock key from a template, as `Result<LockKey, LockError>`. `LockManager::lock` takes the result as it is.
 ///
 /// The grammar is that of [`macro@distributed_lock`], and the template becomes the metric label.
 ///
@@ -200,13 +191,13 @@ pub fn distributed_lock(arguments: TokenStream, item: TokenStream) -> TokenStrea
 /// # }
 /// ```
 ///
-/// A renamed `lock-core` is named first: `lock_key!(crate = ::locks, "lock:user:<user_id>")`.
+/// If `lock-core` was renamed, name it first: `lock_key!(crate = ::locks, "lock:user:<user_id>")`.
 #[proc_macro]
 pub fn lock_key(input: TokenStream) -> TokenStream {
     key::expand(input.into()).unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
-/// Fails a test that does not end: `lock_core::testing::limit`, where it is documented.
+/// Fails a test that does not end. It is documented as `lock_core::testing::limit`.
 #[cfg(feature = "test-util")]
 #[proc_macro_attribute]
 pub fn limit(seconds: TokenStream, test: TokenStream) -> TokenStream {

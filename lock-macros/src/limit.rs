@@ -4,10 +4,10 @@ use proc_macro2::TokenStream;
 use quote::quote;
 use syn::{Error, ItemFn, LitInt, Result, parse_quote, parse2};
 
-/// The limit of a test that names none.
+/// The limit of a test that names none, in seconds.
 const SECONDS: u64 = 60;
 
-/// Moves the body of a test to a thread of its own, which `lock_core::testing::within` waits for.
+/// Moves the body of a test to its own thread. `lock_core::testing::within` waits for that thread.
 pub(crate) fn expand(seconds: TokenStream, test: TokenStream) -> Result<TokenStream> {
     let seconds = if seconds.is_empty() { SECONDS } else { parse2::<LitInt>(seconds)?.base10_parse()? };
     let mut test: ItemFn = parse2(test)?;
@@ -46,7 +46,7 @@ mod tests {
         )
         .unwrap()
         .to_string();
-        // How tokens are spaced depends on how the crate was built.
+        // The spacing of tokens depends on how the crate was built.
         let dense = limited.replace(' ', "");
         assert!(dense.contains("from_secs(7u64)") && dense.contains("move||->u8{1}"), "{limited}");
         let refused = expand(

@@ -1,11 +1,11 @@
-//! What a return type says about a function, as far as it is spelled out.
+//! The information in a return type about its function, as far as the type is written out.
 
 use proc_macro2::Ident;
 use syn::visit::Visit;
 use syn::visit_mut::{VisitMut, visit_type_mut};
 use syn::{Error, GenericArgument, PathArguments, ReturnType, Token, Type, TypeParamBound};
 
-/// Traits whose values run when polled, and so after the function that made them has returned.
+/// Traits whose values run when polled, so after the function that made them has returned.
 const STREAM_TRAITS: &[&str] = &["Stream", "TryStream", "FusedStream"];
 /// Types that are boxes of such values.
 const STREAM_TYPES: &[&str] = &["BoxStream", "LocalBoxStream"];
@@ -46,7 +46,7 @@ fn boxed_output(returned: &Type) -> Option<Type> {
     }
 }
 
-/// Returns `E` of a `Result<T, E>` that is spelled out.
+/// Returns `E` of a `Result<T, E>` that is written out.
 pub(crate) fn error_of_result(returned: &Type) -> Option<&Type> {
     let Type::Path(path) = returned else { return None };
     let segment = path.path.segments.last().filter(|segment| segment.ident == "Result")?;
@@ -81,8 +81,8 @@ fn future_output<'a>(bounds: impl Iterator<Item = &'a TypeParamBound>) -> Option
     })
 }
 
-/// Reports every stream in a return type. A type whose name only ends in `Stream`, such as a socket,
-/// is not one, and an alias cannot be recognised.
+/// Reports every stream in a return type. A type whose name only ends in `Stream`, for example a socket, does not
+/// count. An alias cannot be recognised.
 pub(crate) fn streams(output: &ReturnType) -> Vec<Error> {
     struct Find(Vec<Error>);
     impl Find {
@@ -131,7 +131,7 @@ pub(crate) fn nameable(mut returned: Type) -> Type {
     returned
 }
 
-/// Says whether a type contains `impl Trait`.
+/// Returns whether a type contains `impl Trait`.
 pub(crate) fn has_opaque(returned: &Type) -> bool {
     struct Find(bool);
     impl<'ast> Visit<'ast> for Find {

@@ -1,6 +1,6 @@
 //! "Did you mean": the known word nearest to a misspelt one.
 
-/// Words that other lock libraries use for something we have under another name.
+/// Names of options in other lock libraries, with the name in this library.
 const SYNONYMS: &[(&str, &str)] = &[
     ("acks", "durability"),
     ("condition", "when"),
@@ -27,7 +27,7 @@ pub(crate) fn option<'a>(typed: &str, known: &[&'a str]) -> Option<&'a str> {
     known.iter().copied().find(|candidate| Some(*candidate) == synonym).or_else(|| nearest(typed, known))
 }
 
-/// The longest name that is compared with others: the work grows with the product of their lengths.
+/// The longest name that is compared with others. The work grows with the product of their lengths.
 const MAX_COMPARED: usize = 64;
 
 /// Returns the candidate within a third of the typed word's length, counted in edits.

@@ -1,9 +1,9 @@
-//! The user's text inside a message: nothing in it is invisible, and nothing is endless.
+//! The user's text inside a message. Invisible characters are shown, and long text is cut.
 
 /// The longest piece of text that a message repeats.
 const MOST_SHOWN: usize = 80;
 
-/// Shows text as it was typed, but for characters that nobody would see, which are escaped, and for what is too long.
+/// Shows text as it was typed. Invisible characters are escaped, and long text is cut.
 pub(crate) fn visible(text: &str) -> String {
     let mut shown = String::new();
     for (i, c) in text.chars().enumerate() {
@@ -27,13 +27,13 @@ pub(crate) fn list(names: &[&str]) -> String {
 }
 
 fn is_visible(c: char) -> bool {
-    // What is printed as nothing, or as a space, although `Debug` takes it for a letter or an accent.
+    // These are printed as nothing or as a space, although `Debug` treats them as letters or accents.
     let blank = matches!(
         c,
         '\u{034f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{2800}' | '\u{3164}'
             | '\u{fe00}'..='\u{fe0f}' | '\u{ffa0}' | '\u{e0100}'..='\u{e01ef}'
     );
-    // Accents are escaped at the start of a text only.
+    // Accents are escaped only at the start of a text.
     !blank && format!("a{c}").escape_debug().eq(['a', c]) || matches!(c, '"' | '\'' | '\\')
 }
 

@@ -21,7 +21,7 @@ const UPKEEP: Duration = Duration::from_secs(5);
 pub(crate) struct Shared {
     pub(crate) core: Arc<Core>,
     pub(crate) text: Text,
-    /// Feeds the application's recorder, if it was asked for.
+    /// Feeds the application's recorder, if that was requested.
     pub(crate) bridge: Option<Mutex<Bridge>>,
 }
 
@@ -30,7 +30,7 @@ impl Shared {
         self.text.render(&self.core)
     }
 
-    /// Renders what a client accepts, with its content type.
+    /// Renders the metrics in the format that a client accepts, with its content type.
     pub(crate) fn render_for(&self, accept: &str) -> (&'static str, String) {
         if self.core.settings.traces.are_known() && openmetrics::is_preferred(accept) {
             (OPENMETRICS_TYPE, self.text.render_openmetrics(&self.core))
@@ -59,8 +59,8 @@ impl Shared {
         }));
     }
 
-    /// Starts the sampler, on a thread of its own so that it does not end with a runtime. It ends
-    /// when the returned value is dropped.
+    /// Starts the sampler on its own thread, so that it does not end with a runtime. It ends when the returned value is
+    /// dropped.
     pub(crate) fn start_sampler(self: &Arc<Self>, interval: Duration) -> io::Result<Sender<Infallible>> {
         let (alive, gone) = mpsc::channel();
         let shared = Arc::clone(self);

@@ -1,4 +1,4 @@
-//! Where the attribute finds its manager: task scope, then thread default, then installed.
+//! Finds the manager for the attribute: first the task scope, then the thread default, then the installed manager.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -24,15 +24,15 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// [`AlreadyInstalled`] if there is one; it stays.
+    /// [`AlreadyInstalled`] if a manager is installed already. That manager stays.
     pub fn install(self) -> Result<(), AlreadyInstalled> {
         INSTALLED.set(self).map_err(|_| AlreadyInstalled { _private: () })
     }
 
     /// Makes this the manager that the attribute finds on this thread, until the guard is dropped.
     ///
-    /// For tests. It also reaches tasks spawned by a test on a current-thread runtime, but not the
-    /// worker threads of a multi-thread one; there use [`scope`](Self::scope) or `client = …`.
+    /// For tests. It also reaches tasks that a test spawns on a current-thread runtime. It does not reach the worker
+    /// threads of a multi-thread runtime: use [`scope`](Self::scope) or `client = …` there.
     pub fn set_default(&self) -> DefaultGuard {
         DEFAULTS.with_borrow_mut(|defaults| defaults.push(self.clone()));
         DefaultGuard { _thread: PhantomData }
@@ -40,7 +40,7 @@ impl LockManager {
 
     /// Makes this the manager that the attribute finds while `future` runs, on any executor.
     ///
-    /// Not inherited by tasks that the future spawns.
+    /// Tasks that the future spawns do not inherit it.
     ///
     /// # Cancel safety
     ///
@@ -53,7 +53,7 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// [`LockErrorKind::NotInstalled`](crate::LockErrorKind::NotInstalled) if there is none.
+    /// [`LockErrorKind::NotInstalled`](crate::LockErrorKind::NotInstalled) if no manager is found.
     pub fn try_current() -> Result<Self> {
         if let Ok(manager) = SCOPED.try_with(Clone::clone) {
             return Ok(manager);
@@ -63,7 +63,7 @@ impl LockManager {
     }
 }
 
-/// Restores the thread's previous default manager when dropped.
+/// Restores the thread's previous default manager when it is dropped.
 ///
 /// ```
 /// use lock_core::LockManager;
@@ -75,7 +75,7 @@ impl LockManager {
 /// ```
 #[must_use = "the default ends when the guard is dropped"]
 pub struct DefaultGuard {
-    /// Bound to the thread whose default it set.
+    /// Binds the guard to the thread whose default it set.
     _thread: PhantomData<*const ()>,
 }
 
@@ -91,7 +91,7 @@ impl fmt::Debug for DefaultGuard {
     }
 }
 
-/// A manager was installed before, and stays.
+/// The error of a second installation. The first manager stays.
 ///
 /// ```
 /// use lock_core::LockManager;
@@ -118,7 +118,7 @@ impl fmt::Display for AlreadyInstalled {
 impl std::error::Error for AlreadyInstalled {}
 
 impl From<AlreadyInstalled> for LockError {
-    /// Lets `locks.install()?` stand in a function that returns a `LockError`.
+    /// Lets `locks.install()?` be used in a function that returns a `LockError`.
     fn from(error: AlreadyInstalled) -> Self {
         Self::misconfigured(error.to_string())
     }

@@ -19,15 +19,14 @@ use crate::types::mode::Mode;
 use crate::types::options::{MAX_TTL, MIN_FIXED_TTL};
 use crate::types::system::blocking::block_on;
 
-/// A lock that is held, renewed by the watchdog until it is released.
+/// A held lock. The watchdog renews it until it is released.
 ///
-/// Dropping the guard releases in the background: anywhere, without blocking, without a runtime.
+/// Dropping the guard releases the lock in the background. It works anywhere, without blocking and without a runtime.
 /// [`release`](Self::release) waits for the confirmation.
 ///
-/// `let _ = locks.lock(key).await?` drops the guard at once, and with it the lock. The compiler says nothing:
-/// it takes `let _` for your intention. Turn on its lint, `#![warn(let_underscore_drop)]`, bind the guard to a
-/// name (`_guard` will do), or use [`LockRequest::run`](crate::LockRequest::run), which cannot be misused
-/// that way.
+/// `let _ = locks.lock(key).await?` drops the guard at once, and the lock with it. The compiler does not warn: it takes
+/// `let _` for your intention. Turn on its lint `#![warn(let_underscore_drop)]`, or bind the guard to a name, for
+/// example `_guard`. You can also use [`LockRequest::run`](crate::LockRequest::run), which cannot be misused that way.
 ///
 /// ```
 /// # use lock_core::{LockError, LockManager};
@@ -43,11 +42,11 @@ use crate::types::system::blocking::block_on;
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct LockGuard {
     first: OwnedHold,
-    /// The other keys of a request for several.
+    /// The other keys of a request for several keys.
     more: Box<[OwnedHold]>,
 }
 
-/// Shows what an error message or a log needs: a guard is often printed by an `unwrap_err` that found one.
+/// Shows the parts that an error message or a log needs. A guard is often printed by a failed `unwrap_err`.
 impl fmt::Debug for LockGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let keys: Vec<&str> = self.keys().map(LockKey::as_str).collect();
@@ -64,7 +63,7 @@ impl LockGuard {
         Self { first, more: Box::default() }
     }
 
-    /// Guards every key of a request for several.
+    /// Guards every key of a request for several keys.
     pub(crate) fn of_all(owned: Vec<OwnedHold>) -> Result<Self> {
         let mut owned = owned.into_iter();
         let first = owned.next().ok_or_else(LockError::no_keys)?;
@@ -75,39 +74,39 @@ impl LockGuard {
         std::iter::once(&self.first).chain(&self.more)
     }
 
-    /// The only hold, or the first of several.
+    /// Returns the only hold, or the first of several.
     pub(crate) fn first(&self) -> &OwnedHold {
         &self.first
     }
 
-    /// The context of code that runs under this guard.
+    /// Returns the context of code that runs under this guard.
     pub(crate) fn frame(&self) -> Option<Arc<Frame>> {
         Frame::around(self.first.engine().identity(), self.owned().map(|owned| Arc::clone(&owned.hold)))
     }
 
-    /// Says whether the key stays taken for the rest of its `min_hold` when this guard goes.
+    /// Sets whether the key stays taken for the rest of its `min_hold` after this guard.
     pub(crate) fn set_min_hold(&self, on: bool) {
         self.owned().for_each(|owned| owned.hold.set_min_hold(on));
     }
 
-    /// Says how the body under this guard ended, for what is told of jobs.
+    /// Notes how the body under this guard ended, for the records of jobs.
     pub(crate) fn set_succeeded(&self, succeeded: bool) {
         self.owned().for_each(|owned| owned.hold.set_succeeded(succeeded));
     }
 
-    /// Returns the key that is locked, the first in order if there are several.
+    /// Returns the locked key. If there are several, the first in order.
     #[must_use]
     pub fn key(&self) -> &LockKey {
         &self.first.hold.events.key
     }
 
-    /// Returns every key that is locked, in order.
+    /// Returns every locked key, in order.
     pub fn keys(&self) -> impl Iterator<Item = &LockKey> {
         self.owned().map(|owned| &owned.hold.events.key)
     }
 
-    /// Returns the stripe that is locked, the first in order if there are several. `None` if the lock is none of
-    /// [`Striped`](crate::Striped); [`keys`](Self::keys) tells the stripe of each.
+    /// Returns the locked stripe. If there are several, the first in order; [`keys`](Self::keys) tells the stripe of
+    /// each. `None` if the lock does not belong to [`Striped`](crate::Striped).
     #[must_use]
     pub fn stripe(&self) -> Option<u32> {
         self.keys().find_map(LockKey::stripe)
@@ -115,30 +114,30 @@ impl LockGuard {
 
     /// Returns the fencing token of this grant. Send it along with every write.
     ///
-    /// Of several keys each has a token of its own: this is the first one's, see
+    /// If there are several keys, each has its own token. This is the token of the first key, see
     /// [`token_of`](Self::token_of).
     #[must_use]
     pub fn token(&self) -> FencingToken {
         self.first.hold.token
     }
 
-    /// Returns the fencing token of one of the keys. `None` if it is not locked by this guard.
+    /// Returns the fencing token of one of the keys. `None` if this guard does not hold it.
     #[must_use]
     pub fn token_of(&self, key: &LockKey) -> Option<FencingToken> {
         self.owned().find(|owned| owned.hold.events.key == *key).map(|owned| owned.hold.token)
     }
 
-    /// Returns how long the lock may be believed in without another renewal, zero if it is lost.
+    /// Returns how long you can rely on the lock without another renewal. Zero if it is lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.owned().map(|owned| owned.hold.remaining()).min().unwrap_or(Duration::ZERO)
     }
 
-    /// Checks that the lock is still held, by the clock: also true right after a long pause of the
-    /// process, when no background task had time to notice. Sends nothing.
+    /// Checks by the clock that the lock is still held. This is right even after a long pause of the process, when no
+    /// background task had time to notice the loss. Sends no command.
     ///
-    /// Call it before each step that must not happen twice. It narrows the window for a stale
-    /// write; only a fencing token closes it.
+    /// Call it before each step that must not happen twice. It narrows the window for a stale write; only a fencing
+    /// token closes it.
     ///
     /// # Errors
     ///
@@ -147,7 +146,7 @@ impl LockGuard {
         self.owned().try_for_each(|owned| owned.hold.ensure_held())
     }
 
-    /// Waits until the lock is lost, and says why. Pending for as long as it is held.
+    /// Waits until the lock is lost, and returns the reason. Stays pending while the lock is held.
     ///
     /// # Cancel safety
     ///
@@ -167,14 +166,15 @@ impl LockGuard {
         .await
     }
 
-    /// Runs a future that knows this lock to be held, as the body of [`LockRequest::run`](crate::LockRequest::run) does.
+    /// Runs a future in which this lock is known to be held, like the body of
+    /// [`LockRequest::run`](crate::LockRequest::run).
     ///
-    /// A guard in a variable is known to nobody: two tasks that wait for each other's wait until their time is over, and
-    /// a nested acquire of the same key waits for itself. Inside the scope the second is
-    /// [`WouldDeadlock`](crate::LockErrorKind::WouldDeadlock) at once, the first is found and named after a few seconds
-    /// while one of the tasks gives way, a time-out says what this task holds, and
+    /// The library does not know which task has a guard in a variable. Two tasks that wait for each other's guards wait
+    /// until they time out, and a nested acquire of the same key waits for itself. Inside the scope, the nested acquire
+    /// fails at once with [`WouldDeadlock`](crate::LockErrorKind::WouldDeadlock). The deadlock of two tasks is found
+    /// after a few seconds, and one task gives way. A timeout names the locks that this task holds.
     /// [`current_lock`](crate::current_lock), [`assert_locked`](crate::assert_locked) and
-    /// [`reentrant`](crate::LockRequest::reentrant) find the lock. It is enough to wrap what waits:
+    /// [`reentrant`](crate::LockRequest::reentrant) find the lock. It is enough to wrap the part that waits:
     ///
     /// ```
     /// # use lock_core::{LockError, LockManager};
@@ -186,9 +186,9 @@ impl LockGuard {
     /// # }
     /// ```
     ///
-    /// The scope neither releases the lock nor stops the future when it is lost: look at
+    /// The scope does not release the lock, and does not stop the future when the lock is lost. Check
     /// [`ensure_held`](Self::ensure_held), or use [`LockRequest::run`](crate::LockRequest::run). Spawned tasks do not
-    /// inherit it: see [`LockContext`](crate::LockContext).
+    /// inherit the scope: see [`LockContext`](crate::LockContext).
     ///
     /// # Cancel safety
     ///
@@ -198,7 +198,7 @@ impl LockGuard {
         poll_fn(|cx| within(&frame, || future.as_mut().poll(cx))).await
     }
 
-    /// Runs a function that knows this lock to be held, as [`scope`](Self::scope) does for a future.
+    /// Runs a function in which this lock is known to be held, like [`scope`](Self::scope) for a future.
     ///
     /// ```
     /// # use lock_core::{LockError, LockManager};
@@ -213,19 +213,20 @@ impl LockGuard {
         within(&self.frame(), function)
     }
 
-    /// Prolongs the lease to `by` from now, if that is later than it runs already.
+    /// Extends the lease to `by` from now. If the lease already lasts longer, it stays as it is.
     ///
-    /// Needed where the watchdog is off, or before a step during which it may not run.
+    /// Use it if the watchdog is off, or before a step during which the watchdog may not run.
     ///
     /// # Errors
     ///
-    /// [`LockErrorKind::Lost`](crate::LockErrorKind::Lost) if the lock is lost, [`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable) if the store
-    /// gave no answer (the lock is then as it was), [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) if `by` is
-    /// under 50 ms or over 30 days.
+    /// [`LockErrorKind::Lost`](crate::LockErrorKind::Lost) if the lock is lost.
+    /// [`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable) if the store did not answer; the lock then
+    /// stays as it was. [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) if `by` is under 50 ms or
+    /// over 30 days.
     ///
     /// # Cancel safety
     ///
-    /// Safe. Whether the store prolonged the lease is then unknown; it is never shortened.
+    /// Safe. It is then unknown whether the store extended the lease. The lease is never shortened.
     pub async fn extend(&self, by: Duration) -> Result<()> {
         if !(MIN_FIXED_TTL..=MAX_TTL).contains(&by) {
             return Err(LockError::misconfigured(format!(
@@ -241,16 +242,16 @@ impl LockGuard {
         self.ensure_held()
     }
 
-    /// Returns how the lock is shared with others.
+    /// Returns the mode: exclusive, or how the lock is shared.
     #[must_use]
     pub fn mode(&self) -> Mode {
         self.first.hold.lease.mode()
     }
 
-    /// Turns a writer into a reader: other readers come in beside it, and no writer can come between.
+    /// Turns a writer into a reader. Other readers may enter beside it, and no writer can enter in between.
     ///
-    /// The fencing token stays. The way back would be a deadlock of two readers that both want it, so there is none:
-    /// release, ask for the write, and check what has changed meanwhile. Does nothing for a reader.
+    /// The fencing token stays. A reader cannot become a writer, because two readers that both want it would deadlock.
+    /// Release instead, ask for the write, and check what has changed in the meantime. Does nothing for a reader.
     ///
     /// ```
     /// # use lock_core::{LockError, LockManager, Mode};
@@ -267,14 +268,14 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// [`LockErrorKind::Lost`](crate::LockErrorKind::Lost) if the lock is lost,
-    /// [`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable) if the store gave no answer: it is then held,
-    /// as a writer or as a reader. [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) for permits, and
-    /// for a store that cannot share.
+    /// [`LockErrorKind::Lost`](crate::LockErrorKind::Lost) if the lock is lost.
+    /// [`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable) if the store did not answer: the lock is then
+    /// held, as a writer or as a reader. [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) for
+    /// permits, and for a store that cannot share locks.
     ///
     /// # Cancel safety
     ///
-    /// Safe. Whether the store has let readers in is then unknown; no writer was.
+    /// Safe. It is then unknown whether the store has let readers in. It has not let a writer in.
     pub async fn downgrade(&self) -> Result<()> {
         for owned in self.owned() {
             owned.downgrade().await.map_err(|error| error.with_key(&owned.hold.events.key))?;
@@ -282,30 +283,30 @@ impl LockGuard {
         Ok(())
     }
 
-    /// Releases the lock and waits for the confirmation, unless
-    /// [`release_in_background`](crate::LockRequest::release_in_background) was asked for.
+    /// Releases the lock and waits for the confirmation. With
+    /// [`release_in_background`](crate::LockRequest::release_in_background), it does not wait.
     ///
-    /// Where another caller of this process waits, the lock passes to it without the store. The confirmation is
-    /// then that it was polled and has the lock. If it is not polled within the hand-off slice, which is 10 ms by
-    /// default, the lock goes back to the store, and the confirmation is the store's.
+    /// If another caller of this process waits, the lock passes to it without the store. The release is confirmed when
+    /// that caller was polled and has the lock. If it is not polled within the hand-off slice (10 ms by default), the
+    /// lock goes back to the store, and the store confirms.
     ///
     /// # Errors
     ///
-    /// [`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable) if the store could not be told before the lease ran out;
-    /// the store then frees the lock by itself.
+    /// [`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable) if the store could not be told before the
+    /// lease expired. The store then frees the lock by itself.
     ///
     /// # Cancel safety
     ///
-    /// Safe: a release once begun is finished in the background.
+    /// Safe: a release that has begun is finished in the background.
     pub fn release(self) -> impl Future<Output = Result<ReleaseOutcome>> + Send + 'static {
         self.release_by(Caller::Async)
     }
 
-    /// Releases the lock and blocks this thread until it is confirmed.
+    /// Releases the lock and blocks this thread until the release is confirmed.
     ///
     /// # Errors
     ///
-    /// As [`release`](Self::release).
+    /// Like [`release`](Self::release).
     pub fn release_blocking(self) -> Result<ReleaseOutcome> {
         if !self.first.engine().serves_blocking_callers() {
             return Err(LockError::driven_here("release().await"));
@@ -315,7 +316,7 @@ impl LockGuard {
 
     fn release_by(self, caller: Caller) -> impl Future<Output = Result<ReleaseOutcome>> + Send + 'static {
         let first = self.first.release(caller);
-        // All are started before the first is awaited.
+        // All releases are started before the first is awaited.
         let more = if self.more.is_empty() {
             Vec::new()
         } else {
@@ -325,7 +326,7 @@ impl LockGuard {
             if more.is_empty() {
                 return first.await;
             }
-            // Side by side, so that a store can take them together.
+            // Polled together, so that a store can combine them.
             let mut releases: Vec<_> =
                 std::iter::once(first).chain(more).map(|release| (Box::pin(release), None)).collect();
             poll_fn(|cx| {
@@ -372,7 +373,8 @@ mod tests {
         let locks = LockManager::builder(MemoryStore::new()).drive_on_current_runtime().build().unwrap();
         let guard = locks.lock("frozen").with_ttl(Duration::from_secs(10)).acquire().await.unwrap();
         guard.ensure_held().unwrap();
-        // The clock goes on and nothing runs, as when the whole process stood still: nobody has told the holder of a loss.
+        // The clock advances and no task runs, as in a pause of the whole process. No task has told the holder of a
+        // loss.
         let mut pause = pin!(tokio::time::advance(Duration::from_millis(9_900)));
         assert!(pause.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         assert_eq!(guard.ensure_held().unwrap_err().kind(), LockErrorKind::Lost);

@@ -1,4 +1,4 @@
-//! One request for a lock: how long, how patiently, under which name.
+//! One request for a lock, with its options and its name.
 
 use std::future::{Future, IntoFuture};
 use std::panic::Location;
@@ -51,7 +51,7 @@ pub struct LockRequest {
     label: Option<LockLabel>,
     site: Option<&'static str>,
     called_from: &'static Location<'static>,
-    /// Whether a grant that the current task holds already may be shared.
+    /// Whether a grant that the current task already holds may be shared.
     reentrant: bool,
     mode: Result<Mode>,
     purpose: Purpose,
@@ -59,25 +59,25 @@ pub struct LockRequest {
     kept_if_crashed: bool,
     /// Whether this belongs to work that a shutdown still serves.
     accepted: bool,
-    /// Since when the key may have been kept taken, if not for its `min_hold`.
+    /// Since when the key may have been kept taken, if this differs from its `min_hold`.
     kept_since: Option<SystemTime>,
-    /// What others see in place of the call site.
+    /// The text that other processes see in place of the call site.
     seen_as: Option<Arc<str>>,
 }
 
 /// Work that was accepted and is not done.
 #[cfg(feature = "tower")]
 pub(crate) struct AcceptedWork {
-    /// Gone before the manager, whose last handle waits for everything that is pending.
+    /// Dropped before the manager, whose last handle waits for everything that is pending.
     _entry: PendingEntry,
     _manager: LockManager,
 }
 
-/// What a request is for.
+/// The keys of a request.
 #[derive(Debug)]
 pub(crate) enum RequestedKeys {
     One(LockKey),
-    /// In their order.
+    /// Sorted, each once.
     All(Vec<LockKey>),
 }
 
@@ -105,31 +105,31 @@ impl LockRequest {
         }
     }
 
-    /// Asks to share the key with others.
+    /// Asks to share the key with other claims.
     pub(crate) fn sharing(mut self, mode: Result<Mode>) -> Self {
         self.mode = mode;
         self
     }
 
-    /// Names the family of locks in metrics. Default: the key's template, else the call site.
+    /// Names the family of locks in metrics. Default: the key's template, otherwise the call site.
     pub fn with_label(mut self, label: impl Into<LockLabel>) -> Self {
         self.label = Some(label.into());
         self
     }
 
-    /// Names the call site that others see as the holder. Default: the source line.
+    /// Names the call site that other processes see as the holder. Default: the source line.
     pub fn with_site(mut self, site: &'static str) -> Self {
         self.site = Some(site);
         self
     }
 
-    /// Shares the grant if the current task holds the lock already, instead of refusing with
+    /// Shares the grant if the current task already holds the lock. Without this, such a request is refused with
     /// [`LockErrorKind::WouldDeadlock`].
     ///
-    /// The guard then has the same fencing token, its ttl and limits are those of the first grant,
-    /// and the lock is freed with the last of the guards. Only locks of [`run`](Self::run), of
-    /// the attribute and of [`LockGuard::scope`] are known to a task. Beware of `join!` inside such a body: both branches are
-    /// the same task, so both enter at once.
+    /// The guard then has the same fencing token. Its ttl and limits are those of the first grant. The lock is freed
+    /// with the last of the guards. A task is only known to hold the locks of [`run`](Self::run), of the attribute and
+    /// of [`LockGuard::scope`]. Beware of `join!` inside such a body: both branches are the same task, so both enter at
+    /// once.
     pub fn reentrant(mut self) -> Self {
         self.reentrant = true;
         self
@@ -137,7 +137,7 @@ impl LockRequest {
 
     /// Takes several permits of a semaphore at once, all or none. Default 1.
     ///
-    /// A heavy request keeps its place at the head of the queue until enough permits are free: lighter ones do not
+    /// A heavy request keeps its place at the head of the queue until enough permits are free. Lighter requests do not
     /// pass it.
     pub fn with_weight(mut self, permits: u32) -> Self {
         self.mode = self.mode.and_then(|mode| match mode {
@@ -147,34 +147,34 @@ impl LockRequest {
         self
     }
 
-    /// Acquires the lock, waiting as long as the request allows.
+    /// Acquires the lock. Waits as long as the request allows.
     ///
     /// # Errors
     ///
-    /// [`LockErrorKind::Timeout`] if it stayed taken (`Busy` if the request does not wait),
-    /// [`LockErrorKind::Unavailable`] if the store could not be asked, `InvalidKey`,
-    /// `Misconfigured`, `WouldDeadlock`, `ShutDown`.
+    /// [`LockErrorKind::Timeout`] if it stayed taken (`Busy` if the request does not wait).
+    /// [`LockErrorKind::Unavailable`] if the store could not be asked. Also `InvalidKey`, `Misconfigured`,
+    /// `WouldDeadlock`, `ShutDown`.
     ///
     /// # Cancel safety
     ///
-    /// Safe: a future dropped at any await point leaves no key behind.
+    /// Safe: a future that is dropped at any await point leaves no key behind.
     pub async fn acquire(self) -> Result<LockGuard> {
         self.start(Caller::Async)?.await
     }
 
-    /// Acquires the lock if it is free now. A lock that is taken is no error.
+    /// Acquires the lock if it is free now. A taken lock is not an error.
     ///
-    /// A lock that others wait for counts as taken, since they come first. So it does in the moments of 10 to 20 ms
-    /// in which the store leaves a lock that callers queue for to clients of other libraries: nobody has it then,
-    /// and whoever takes it out of turn takes it from them (`docs/migrating.md`, *Shares*).
+    /// If other callers wait for a lock, it counts as taken, because they came first. The store may also leave a queued
+    /// lock free for 10 to 20 ms, for clients of other libraries. The lock counts as taken in that time too: otherwise
+    /// this caller would take it from them out of turn (`docs/migrating.md`, *Shares*).
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), without `Timeout` and `Busy`.
+    /// Like [`acquire`](Self::acquire), without `Timeout` and `Busy`.
     ///
     /// # Cancel safety
     ///
-    /// Safe, as [`acquire`](Self::acquire).
+    /// Safe, like [`acquire`](Self::acquire).
     pub async fn try_acquire(self) -> Result<Option<LockGuard>> {
         match self.without_waiting().acquire().await {
             Ok(guard) => Ok(Some(guard)),
@@ -183,14 +183,14 @@ impl LockRequest {
         }
     }
 
-    /// Acquires the lock, blocking this thread. For synchronous code.
+    /// Acquires the lock and blocks this thread. For synchronous code.
     ///
-    /// It works inside an asynchronous runtime too, but then blocks one of its threads: the wait
-    /// bounds how long a program can deadlock itself that way.
+    /// It works inside an asynchronous runtime too, but blocks one of its threads there. A program can deadlock itself
+    /// that way, for as long as the request waits.
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire).
+    /// Like [`acquire`](Self::acquire).
     pub fn acquire_blocking(self) -> Result<LockGuard> {
         if !self.manager.engine().serves_blocking_callers() {
             return Err(LockError::driven_here("acquire().await"));
@@ -198,9 +198,9 @@ impl LockRequest {
         block_on(self.start(Caller::Blocking)?)
     }
 
-    /// Runs `body` under the lock, and drops it at its next await if the lock is lost.
+    /// Runs `body` under the lock. If the lock is lost, drops `body` at its next await.
     ///
-    /// A refused or lost lock becomes an error of `R`, so a body that returns `Result<_, E>` needs
+    /// A refused or lost lock becomes an error of `R`. A body that returns `Result<_, E>` therefore needs
     /// `E: From<LockError>`.
     ///
     /// ```
@@ -213,7 +213,7 @@ impl LockRequest {
     /// # }
     /// ```
     ///
-    /// In a task of its own; `async move` where the body takes what it uses along:
+    /// In a task of its own. Use `async move` if the body takes its values along:
     ///
     /// ```no_run
     /// # use lock_core::{LockError, LockManager};
@@ -239,7 +239,7 @@ impl LockRequest {
         protect::run(guard, body).await.unwrap_or_else(R::from_lock_error)
     }
 
-    /// Returns where this request comes from, and who observes it.
+    /// Returns the origin of this request, with its observers.
     pub(crate) fn origin(&self) -> Arc<Origin> {
         Arc::clone(self.manager.origin())
     }
@@ -250,13 +250,13 @@ impl LockRequest {
         self
     }
 
-    /// Says what the lock is for.
+    /// Sets the purpose of the lock.
     pub(crate) fn with_purpose(mut self, purpose: Purpose) -> Self {
         self.purpose = purpose;
         self
     }
 
-    /// Shows others something in place of the call site.
+    /// Shows other processes a text in place of the call site.
     pub(crate) fn seen_as(mut self, what: Arc<str>) -> Self {
         self.seen_as = Some(what);
         self
@@ -265,11 +265,11 @@ impl LockRequest {
     /// Keeps the key taken for its `min_hold` even if this process dies.
     pub(crate) fn kept_if_crashed(mut self) -> Self {
         self.kept_if_crashed = true;
-        // The key is kept already when the work ends, so nobody has to wait for the answer to that.
+        // The key is already kept when the work ends, so no caller has to wait for the answer to the release.
         self.release_in_background()
     }
 
-    /// Makes this a part of work that a shutdown still serves until its time is up, and waits for.
+    /// Makes this a part of accepted work. A shutdown serves it until its time is up, and waits for it.
     #[cfg(feature = "tower")]
     pub(crate) fn accepted(mut self) -> (Self, AcceptedWork) {
         self.accepted = true;
@@ -277,14 +277,14 @@ impl LockRequest {
         (self, work)
     }
 
-    /// Says since when a release may have kept the key taken: it serves one run.
+    /// Sets since when a release may have kept the key taken. Used for a key that serves one run.
     pub(crate) fn kept_since(mut self, moment: SystemTime) -> Self {
         self.kept_since = Some(moment);
         self
     }
 
-    /// Refuses to share the key, for a job. A run takes as long as it takes: the threshold by which plain locks are
-    /// called stuck is not asked, unless the request itself has one.
+    /// Refuses to share the key, for a job. A run may take long: the manager's threshold for stuck locks does not
+    /// apply, unless the request itself sets one.
     pub(crate) fn for_a_job(self, every: Option<Duration>) -> Self {
         let mut this = self.with_purpose(Purpose::Job { every });
         if this.options.stuck_after == this.manager.options().stuck_after {
@@ -299,7 +299,7 @@ impl LockRequest {
         }
     }
 
-    /// Puts something behind each key.
+    /// Appends a suffix to each key.
     pub(crate) fn with_key_suffix(mut self, suffix: &str) -> Self {
         self.keys = self.keys.and_then(|keys| match keys {
             RequestedKeys::One(key) => key.with_suffix(suffix).map(RequestedKeys::One),
@@ -311,13 +311,13 @@ impl LockRequest {
         self
     }
 
-    /// Makes the acquire fail, for a mistake that was found before it.
+    /// Makes the acquire fail, because of a mistake that was found before it.
     pub(crate) fn refused(mut self, error: LockError) -> Self {
         self.keys = Err(self.about(error));
         self
     }
 
-    /// Returns the mistake that was found first: this one, with a key, unless the keys are wrong.
+    /// Returns the first mistake: this one, with a key, unless the keys are wrong.
     fn about(&self, error: LockError) -> LockError {
         match &self.keys {
             Ok(RequestedKeys::One(key)) => error.with_key(key),
@@ -349,7 +349,7 @@ impl LockRequest {
         let purpose = self.purpose;
         let since = self.kept_since.map(|moment| wall_clock().duration_since(moment).unwrap_or_default());
         let kept_for = since.unwrap_or(Duration::MAX).min(self.options.min_hold);
-        // Whoever holds a lock may need another one to finish.
+        // A holder may need another lock to finish its work, so it is served while the manager stops.
         let accepted = self.accepted
             || purpose != Purpose::Leadership
                 && (self.manager.serves_while_stopping() || holds_any(handle.engine.identity()));

@@ -1,4 +1,4 @@
-//! What users call.
+//! The interface for users.
 
 pub(crate) mod connect;
 pub(crate) mod global;

@@ -11,18 +11,18 @@ tokio::task_local! {
     static OVERRIDES: Arc<Layer>;
 }
 
-/// Options of one [`overriding`], and those around it.
+/// Options of one [`overriding`], with those of the scopes around it.
 struct Layer {
     set: Box<dyn Fn(LockRequest) -> LockRequest + Send + Sync>,
-    /// The innermost lock around the place where it was opened.
+    /// The innermost lock around the place where the scope was opened.
     place: Option<context::CodePlace>,
     outer: Option<Arc<Layer>>,
 }
 
 /// Changes the options of annotated functions for the calls made in its scope.
 ///
-/// `set` gets the request as the attribute made it, and what it sets wins. It concerns the calls that are made
-/// in the scope directly, not those that a locked body makes in turn, and no tasks that it spawns.
+/// `set` gets the request as the attribute made it, and its settings win. It applies to calls that are made directly in
+/// the scope. It does not apply to calls that a locked body makes in turn, or to tasks that the scope spawns.
 ///
 /// ```
 /// use std::time::Duration;
@@ -82,7 +82,7 @@ impl fmt::Debug for Overriding {
     }
 }
 
-/// Sets what the scopes around this call set, the innermost last.
+/// Applies the settings of the scopes around this call, the innermost last.
 pub(crate) fn apply(request: LockRequest) -> LockRequest {
     let Ok(layer) = OVERRIDES.try_with(Arc::clone) else { return request };
     let mut layers = Vec::new();

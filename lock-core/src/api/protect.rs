@@ -1,4 +1,4 @@
-//! A body under a lock: stopped when the lock is lost, released when it ends.
+//! Runs a body under a lock, stops it when the lock is lost, and releases the lock when it ends.
 
 use std::fmt;
 use std::future::Future;
@@ -12,15 +12,15 @@ use crate::engine::claim::free::ReleaseOutcome;
 use crate::engine::context::{Frame, Scoped, within};
 use crate::types::error::{LockError, LossReason, Result};
 
-/// The context in which a body runs under this guard.
+/// Returns the context in which a body runs under this guard.
 fn frame(guard: Option<&LockGuard>) -> Option<Arc<Frame>> {
     guard.and_then(LockGuard::frame)
 }
 
-/// Runs a body until it ends or the lock is lost, whichever is first.
+/// Runs a body until it ends or the lock is lost.
 ///
-/// Its output is boxed, because it is kept while the lock is released: a large output then does not make
-/// the caller's future large.
+/// Its output is boxed, because it is kept while the lock is released. A large output then does not make the caller's
+/// future large.
 pub struct Drive<'a, F: Future + ?Sized> {
     guard: Option<&'a LockGuard>,
     /// Wakes the task when the lock is lost.
@@ -45,7 +45,7 @@ impl<F: Future + ?Sized> Future for Drive<'_, F> {
                 this.body.stop();
                 return Poll::Ready(Err(LockError::lost(reason).with_key(guard.key())));
             }
-            // After a pause of the whole process, the clock is the first to know.
+            // After a pause of the whole process, only the clock shows the loss. The signal has not been sent yet.
             if let Err(error) = guard.ensure_held() {
                 this.body.stop();
                 return Poll::Ready(Err(error));
@@ -67,24 +67,24 @@ pub(crate) async fn run<R>(guard: LockGuard, body: impl AsyncFnOnce(&LockGuard) 
     join_outcome(output, release(guard).await)
 }
 
-/// Makes the lease last for the whole time that the key is to be kept, before anything is done under it.
+/// Extends the lease to the whole time for which the key is to be kept, before the body runs.
 pub(crate) async fn keep_from_start(guard: LockGuard, keep: Duration) -> Result<LockGuard> {
     match guard.extend(keep).await {
         Ok(()) => Ok(guard),
         Err(error) => {
-            // Nothing was done, so nothing counts.
+            // The body did not run, so this run does not count.
             guard.set_min_hold(false);
             Err(error)
         }
     }
 }
 
-/// Joins the outcomes of the body and of the lock: the body counts only if the lock was held to its end.
+/// Joins the outcomes of the body and of the lock. The body counts only if the lock was held until its end.
 pub fn join_outcome<T>(output: Result<Box<T>>, left: Result<()>) -> Result<T> {
     output.and_then(|output| left.map(|()| *output))
 }
 
-/// Runs a body to its end, lost or not. Its output is boxed, as that of [`Drive`].
+/// Runs a body to its end, even if the lock is lost. Its output is boxed like that of [`Drive`].
 pub(crate) async fn run_to_end<F: Future + ?Sized>(guard: Option<&LockGuard>, body: Pin<Box<F>>) -> Box<F::Output> {
     Box::new(Scoped::new(frame(guard), body).await)
 }
@@ -97,13 +97,13 @@ pub(crate) fn call<R>(guard: Option<&LockGuard>, body: impl FnOnce() -> R) -> R 
     }
 }
 
-/// Releases, and says whether the lock was held until now.
+/// Releases the lock. Returns an error if it was not held until now.
 pub(crate) async fn release(guard: LockGuard) -> Result<()> {
     let (key, until_now) = (guard.key().clone(), guard.ensure_held());
     ended(&guard.release().await, until_now).map_err(|error| error.with_key(&key))
 }
 
-/// As [`release`], blocking.
+/// Like [`release`], blocking.
 pub(crate) fn release_blocking(guard: LockGuard) -> Result<()> {
     let (key, until_now) = (guard.key().clone(), guard.ensure_held());
     ended(&guard.release_blocking(), until_now).map_err(|error| error.with_key(&key))
@@ -112,7 +112,7 @@ pub(crate) fn release_blocking(guard: LockGuard) -> Result<()> {
 fn ended(released: &Result<ReleaseOutcome>, until_now: Result<()>) -> Result<()> {
     match released {
         Ok(ReleaseOutcome::AlreadyLost(reason)) => until_now.and(Err(LockError::lost(*reason))),
-        // An event reports a failed release; the store frees the lock when its lease ends.
+        // An event reports a failed release. The store frees the lock when its lease ends.
         Ok(ReleaseOutcome::Released | ReleaseOutcome::InBackground) | Err(_) => until_now,
     }
 }

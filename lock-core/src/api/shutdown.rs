@@ -1,4 +1,4 @@
-//! How a manager ends: at once, after its holders, or when the process is told to stop.
+//! The ways in which a manager ends: at once, after its holders, or on a signal.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -13,22 +13,21 @@ use crate::engine::watch::watchdog;
 use crate::types::key::LockKey;
 use crate::types::system::clock::Timestamp;
 
-/// How often a drain looks whether the last holder has gone.
+/// How often a drain checks whether the last holder has gone.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// How much of the time of a drain is kept for taking away what was not given back, at most.
+/// The most time of a drain that is kept for taking away locks that were not released.
 const FOR_REVOKING: Duration = Duration::from_secs(1);
 
 impl LockManager {
     /// Refuses new acquires, takes every lock away from its holder, and releases it.
     ///
-    /// Holders learn of it as [`LossReason::ShutDown`](crate::LossReason::ShutDown), so protected
-    /// bodies are dropped. Call it last, when the service has stopped serving; [`drain`](Self::drain) lets the
-    /// holders finish first.
+    /// Holders learn of it as [`LossReason::ShutDown`](crate::LossReason::ShutDown), so protected bodies are dropped.
+    /// Call it last, after the service has stopped. [`drain`](Self::drain) lets the holders finish first.
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop; the rest goes on in the background. Calling it again reports what is left.
+    /// Safe to drop; the rest continues in the background. Another call reports the remaining locks.
     pub async fn shutdown(&self, within: Duration) -> ShutdownReport {
         let engine = self.engine();
         if engine.made_in.was_forked() {
@@ -68,13 +67,15 @@ impl LockManager {
         ShutdownReport { released, unreleased: unreleased.into_iter().collect(), drained }
     }
 
-    /// Refuses new work, waits until the holders have given their locks back, and takes away what is still held when the
-    /// time is nearly up.
+    /// Refuses new work and waits until the holders have released their locks. Takes away the locks that are still held
+    /// when the time is nearly up.
     ///
-    /// Until then locks are still granted to work that was accepted: to requests in a [`LockLayer`](crate::LockLayer), to
-    /// who holds a lock already and needs another one inside of it, and to everybody but elections if the manager
-    /// [serves while stopping](crate::LockManagerBuilder::serve_while_stopping). So this may return before the last of
-    /// them: whoever accepted the work, such as a server, knows when it is done.
+    /// Until then, locks are still granted to accepted work. This includes requests in a
+    /// [`LockLayer`](crate::LockLayer), and holders that need another lock inside of theirs. If the manager [serves
+    /// while stopping](crate::LockManagerBuilder::serve_while_stopping), it includes every request except elections.
+    ///
+    /// This call may therefore return before the last of them. The part of the program that accepted the work, for
+    /// example a server, knows when it is done.
     ///
     /// ```
     /// use std::time::Duration;
@@ -95,7 +96,7 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop: the manager then stays closed, and what is held stays held.
+    /// Safe to drop: the manager then stays closed, and held locks stay held.
     pub async fn drain(&self, within: Duration) -> ShutdownReport {
         let engine = self.engine();
         if engine.made_in.was_forked() {
@@ -118,7 +119,7 @@ impl LockManager {
         }
     }
 
-    /// Waits for what the store does behind its answers, or until a moment.
+    /// Waits for the work that the store does after its answers, until a time at the latest.
     async fn settled(&self, until: Timestamp) {
         let engine = self.engine();
         tokio::select! {
@@ -128,7 +129,7 @@ impl LockManager {
         }
     }
 
-    /// Shuts down when the time of accepted work that may still come is up, if this manager is in use then.
+    /// Shuts down when the time of accepted work is up, if this manager still exists then.
     fn shut_down_at(&self, patience: Timestamp, until: Timestamp) {
         let (timer, still_there) = (Arc::clone(&self.engine().timer), self.remember());
         self.engine().run_on_keeper(async move {
@@ -139,9 +140,9 @@ impl LockManager {
         });
     }
 
-    /// Waits until this manager begins to shut down, by whichever call or signal.
+    /// Waits until this manager begins to shut down, by any call or signal.
     ///
-    /// For what is to stop together with it, such as a server's graceful shutdown.
+    /// For parts that must stop together with it, for example the graceful shutdown of a server.
     ///
     /// # Cancel safety
     ///
@@ -164,10 +165,10 @@ mod signal {
     use crate::types::error::{LockError, Result};
 
     impl LockManager {
-        /// Waits for Ctrl-C or SIGTERM, then [drains](Self::drain): holders finish, new work is refused. A second signal ends the
-        /// patience, and what is still held is taken away.
+        /// Waits for Ctrl-C or SIGTERM, then [drains](Self::drain): holders finish, and new work is refused. After a
+        /// second signal, the locks that are still held are taken away at once.
         ///
-        /// Works on any executor, since the keeper listens. Run it beside the work:
+        /// Works on any executor, because the keeper listens. Run it beside the work:
         ///
         /// ```no_run
         /// use std::time::Duration;
@@ -185,9 +186,9 @@ mod signal {
         /// # }
         /// ```
         ///
-        /// A server stops with it by [`stopping`](Self::stopping), and is joined, so that the last answers are sent. A request
-        /// that it accepted before the signal may still ask for its lock. Handlers with the attribute are refused with
-        /// [`ShutDown`](crate::LockErrorKind::ShutDown), a 503, during the drain, unless the manager
+        /// A server stops with it by [`stopping`](Self::stopping). Join both, so that the last responses are sent. A
+        /// request that the server accepted before the signal may still ask for its lock. During the drain, handlers
+        /// with the attribute are refused with [`ShutDown`](crate::LockErrorKind::ShutDown), a 503, unless the manager
         /// [serves while stopping](crate::LockManagerBuilder::serve_while_stopping):
         ///
         /// ```no_run
@@ -203,15 +204,16 @@ mod signal {
         /// # }
         /// ```
         ///
-        /// From the first poll on these signals do not end the process any more, also after the future is dropped.
+        /// From the first poll on, these signals do not end the process any more, even after the future is dropped.
         ///
         /// # Errors
         ///
-        /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) if the system lets nobody listen for signals.
+        /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) if the system does not let the program
+        /// listen for signals.
         ///
         /// # Cancel safety
         ///
-        /// Safe to drop: before a signal nothing has changed, after it as for [`drain`](Self::drain).
+        /// Safe to drop. Before a signal nothing has changed. After a signal the rules of [`drain`](Self::drain) apply.
         pub async fn shutdown_on_signal(&self, within: Duration) -> Result<ShutdownReport> {
             if self.engine().made_in.was_forked() {
                 return Err(LockError::forked());
@@ -243,7 +245,7 @@ mod signal {
         }
     }
 
-    /// Tells of every signal, until nobody listens.
+    /// Reports every signal, until the receiver is dropped.
     async fn listen(told: UnboundedSender<io::Result<()>>) {
         let forward = async {
             #[cfg(unix)]
@@ -280,7 +282,7 @@ mod signal {
     }
 }
 
-/// What [`LockManager::shutdown`] could and could not do.
+/// The result of [`LockManager::shutdown`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -306,7 +308,7 @@ pub struct ShutdownReport {
 }
 
 impl ShutdownReport {
-    /// Returns whether nothing was left behind.
+    /// Returns whether no lock and no release was left behind.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.unreleased.is_empty() && self.drained

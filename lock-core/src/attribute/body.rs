@@ -1,4 +1,4 @@
-//! Around the body: its form, its run, its end.
+//! Code around the body: its form, its run, its end.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -27,7 +27,7 @@ pub fn future_of<T, F: Future<Output = T>>(function: impl FnOnce() -> F) -> F {
     function()
 }
 
-/// A guard, or maybe one.
+/// A guard, or an optional guard.
 pub trait Held: Sized {
     /// Returns the guard.
     fn guard(&self) -> Option<&LockGuard>;
@@ -55,12 +55,12 @@ impl Held for Option<LockGuard> {
     }
 }
 
-/// Runs a body until it ends or the lock is lost, whichever is first.
+/// Runs a body until it ends or the lock is lost.
 pub fn drive<H: Held, F: Future + ?Sized>(held: &H, body: Pin<Box<F>>) -> Drive<'_, F> {
     Drive::new(held.guard(), body)
 }
 
-/// Runs a body to its end, lost or not.
+/// Runs a body to its end, even if the lock is lost.
 pub fn run_to_end<H: Held, F: Future + ?Sized>(held: &H, body: Pin<Box<F>>) -> impl Future<Output = Box<F::Output>> {
     protect::run_to_end(held.guard(), body)
 }
@@ -70,7 +70,7 @@ pub fn call<H: Held, R>(held: &H, body: impl FnOnce() -> R) -> R {
     protect::call(held.guard(), body)
 }
 
-/// Releases, and says whether the lock was held until now.
+/// Releases the lock. Returns an error if it was not held until now.
 pub fn release<H: Held>(held: H) -> Boxed<Result<()>> {
     match held.into_guard() {
         Some(guard) => Box::pin(protect::release(guard)),
@@ -78,7 +78,7 @@ pub fn release<H: Held>(held: H) -> Boxed<Result<()>> {
     }
 }
 
-/// As [`release`], blocking.
+/// Like [`release`], blocking.
 ///
 /// # Errors
 ///
@@ -87,14 +87,14 @@ pub fn release_blocking<H: Held>(held: H) -> Result<()> {
     held.into_guard().map_or(Ok(()), protect::release_blocking)
 }
 
-/// A return type that says whether the body failed. For `min_hold_on = "ok"` and `retry_failed`.
+/// A return type that shows whether the body failed. For `min_hold_on = "ok"` and `retry_failed`.
 #[diagnostic::on_unimplemented(
     message = "`min_hold_on = \"ok\"` and `retry_failed` cannot see in `{Self}` whether the body failed",
     label = "this is no `Result`",
     note = "return a `Result`, or leave them out: the key is then kept after every end"
 )]
 pub trait Failed {
-    /// Says whether the body failed.
+    /// Returns whether the body failed.
     fn failed(&self) -> bool;
 }
 
@@ -104,7 +104,7 @@ impl<T, E> Failed for std::result::Result<T, E> {
     }
 }
 
-/// Frees the key at once when the guard goes, whatever the `min_hold` is.
+/// Frees the key as soon as the guard ends, whatever the `min_hold` is.
 pub fn min_hold_off<H: Held>(held: &H) {
     if let Some(guard) = held.guard() {
         guard.set_min_hold(false);
@@ -118,28 +118,28 @@ pub fn min_hold_on<H: Held, R: Failed>(held: &H, output: Option<&R>) {
     }
 }
 
-/// Tells how the run of a job ended, for its metrics.
+/// Notes how the run of a job ended, for its metrics.
 pub fn job_ended<H: Held>(held: &H, failed: Option<bool>) {
     if let (Some(guard), Some(failed)) = (held.guard(), failed) {
         guard.set_succeeded(!failed);
     }
 }
 
-/// Finds out whether an output says that the body failed.
+/// Finds out whether an output shows that the body failed.
 #[derive(Debug)]
 pub struct Ended<'a, R>(pub &'a R);
 
 impl<T, E> Ended<'_, std::result::Result<T, E>> {
-    /// Answers, before [`NeverFails`] can.
+    /// Answers for a `Result`. The compiler prefers this method to the one of [`NeverFails`].
     #[must_use]
     pub fn failed(&self) -> bool {
         self.0.is_err()
     }
 }
 
-/// Answers for everything else.
+/// Answers for every other type.
 pub trait NeverFails {
-    /// Answers.
+    /// Returns false.
     fn failed(&self) -> bool {
         false
     }
@@ -147,7 +147,7 @@ pub trait NeverFails {
 
 impl<R> NeverFails for Ended<'_, R> {}
 
-/// Finds out whether the return type of a plain function is a future in disguise.
+/// Finds out whether the return type of a plain function is a future.
 #[derive(Debug)]
 pub struct Probe<T>(PhantomData<T>);
 
@@ -161,16 +161,16 @@ impl<T> Probe<T> {
 }
 
 impl<T: Future> Probe<T> {
-    /// Answers, before [`NotAFuture`] can.
+    /// Answers for a future. The compiler prefers this method to the one of [`NotAFuture`].
     #[must_use]
     pub fn verdict(self) -> Asynchronous {
         Asynchronous
     }
 }
 
-/// Answers for everything else.
+/// Answers for every other type.
 pub trait NotAFuture: Sized {
-    /// Answers.
+    /// Returns the verdict "not a future".
     fn verdict(self) -> Plain {
         Plain
     }
@@ -182,11 +182,11 @@ impl<T> NotAFuture for Probe<T> {}
 #[derive(Debug)]
 pub struct Asynchronous;
 
-/// The verdict "no future".
+/// The verdict "not a future".
 #[derive(Debug)]
 pub struct Plain;
 
-/// What the return type of a plain function must not be.
+/// A return type of a plain function. A future does not have it.
 #[diagnostic::on_unimplemented(
     message = "this function returns a future but is not `async`: the lock would be released before the work runs",
     label = "write `async fn`, or spell the return type as `impl Future<Output = …>` or `Pin<Box<dyn Future<Output = …>>>`"

@@ -1,4 +1,4 @@
-//! What the attribute expands to. Not part of the public API: it may change in any release.
+//! The functions that the attribute expands to. They are not part of the public API and may change in any release.
 
 mod body;
 mod once;

@@ -1,4 +1,4 @@
-//! What is done once for a version.
+//! Work that is done once for a version.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,14 +11,14 @@ use crate::types::error::Result;
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// What `once_for = …` takes.
+/// A value of `once_for = …`.
 #[diagnostic::on_unimplemented(
     message = "`once_for` needs a text, and this is a `{Self}`",
     label = "not the name of a version",
     note = "write a text such as once_for = \"v42\", or once_for = env!(\"CARGO_PKG_VERSION\"), or format!(\"{{number}}\")"
 )]
 pub trait VersionValue {
-    /// Returns it.
+    /// Returns the text.
     fn text(&self) -> &str;
 }
 
@@ -29,7 +29,7 @@ impl<T: AsRef<str> + ?Sized> VersionValue for T {
     }
 }
 
-/// Takes what `once_for = …` names.
+/// Takes the value of `once_for = …`.
 ///
 /// # Errors
 ///
@@ -38,34 +38,34 @@ pub fn version<T: VersionValue + ?Sized>(value: &T) -> Result<JobVersion> {
     JobVersion::new(value.text())
 }
 
-/// Acquires, unless it is done.
+/// Acquires the lock, unless the work is done.
 #[must_use]
 pub fn enter_once(request: Result<LockRequest>, version: &Result<JobVersion>) -> Boxed<Result<Option<LockGuard>>> {
     let version = version.clone();
     Box::pin(async move { Ok(OnceFor::of(request?, version).start().await?.map(|(guard, _)| guard)) })
 }
 
-/// As [`enter_once`], blocking.
+/// Like [`enter_once`], blocking.
 ///
 /// # Errors
 ///
-/// As [`OnceFor::run_blocking`].
+/// Like [`OnceFor::run_blocking`].
 pub fn enter_once_blocking(request: Result<LockRequest>, version: &Result<JobVersion>) -> Result<Option<LockGuard>> {
     Ok(OnceFor::of(request?, version.clone()).start_blocking()?.map(|(guard, _)| guard))
 }
 
-/// Marks what has succeeded, and releases.
+/// Marks work that has succeeded, and releases the lock.
 #[must_use]
 pub fn end_once(guard: LockGuard, version: &Result<JobVersion>, succeeded: bool) -> Boxed<Result<()>> {
     let version = version.clone();
     Box::pin(async move { end(guard, &version?, None, succeeded).await })
 }
 
-/// As [`end_once`], blocking.
+/// Like [`end_once`], blocking.
 ///
 /// # Errors
 ///
-/// As [`OnceFor::run_blocking`].
+/// Like [`OnceFor::run_blocking`].
 pub fn end_once_blocking(guard: LockGuard, version: &Result<JobVersion>, succeeded: bool) -> Result<()> {
     end_blocking(guard, version.as_ref().map_err(Clone::clone)?, None, succeeded)
 }

@@ -1,22 +1,22 @@
-//! Instead of the body: what a call returns that got no lock.
+//! The return value of a call that got no lock, in place of the body's.
 
 use crate::attribute::site::Site;
 use crate::types::error::{LockError, LockErrorKind};
 use crate::types::outcome::{Fallible, FromLockError};
 
-/// Whether a refusal means that somebody else has the lock.
+/// Returns whether a refusal means that another caller has the lock.
 #[must_use]
 pub fn is_busy(error: &LockError) -> bool {
     matches!(error.kind(), LockErrorKind::Timeout | LockErrorKind::Busy)
 }
 
-/// Whether a refusal means that the program is wrong. No value may hide that.
+/// Returns whether a refusal means that the program is wrong. No value may hide that.
 #[must_use]
 pub fn is_mistake(error: &LockError) -> bool {
     matches!(error.kind(), LockErrorKind::NotInstalled | LockErrorKind::InvalidKey | LockErrorKind::Misconfigured)
 }
 
-/// Notes a failure that the return value does not carry.
+/// Logs a failure that the return value does not carry.
 pub fn skipped(error: &LockError) {
     tracing::warn!(%error, "skipped a call because its lock could not be taken");
 }
@@ -36,13 +36,13 @@ pub fn mapped<R: Fallible>(error: LockError, map: impl FnOnce(LockError) -> R::E
     R::fail(map(error))
 }
 
-/// What a path can name that answers a refusal: a function of the error, or a value of the return type.
+/// A path that answers a refusal: a function of the error, or a value of the return type.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` answers no refusal of a function that returns `{R}`",
     label = "neither a `{R}` nor a function from `LockError` to it"
 )]
 pub trait Answer<R, By> {
-    /// Whether it is told the error.
+    /// Whether it gets the error.
     const TOLD: bool;
 
     /// Returns the value of the refused call.
@@ -82,7 +82,7 @@ pub fn answer<R, A: Answer<R, By>, By>(error: LockError, answer: A) -> R {
 ///
 /// # Errors
 ///
-/// That mistake.
+/// The mistake.
 pub fn answer_unless_mistaken<R, A: Answer<R, By>, By>(error: LockError, answer: A) -> Result<R, LockError> {
     if A::TOLD {
         return Ok(answer.answer(error));
@@ -94,7 +94,7 @@ pub fn answer_unless_mistaken<R, A: Answer<R, By>, By>(error: LockError, answer:
     Ok(answer.answer(error))
 }
 
-/// A mistake in the program, on its way into a return type.
+/// A mistake in the program that must become a return value.
 #[derive(Debug)]
 pub struct Mistake<R> {
     error: LockError,
@@ -111,14 +111,14 @@ impl<R> Mistake<R> {
 }
 
 impl<R: FromLockError> Mistake<R> {
-    /// Returns the error, before [`CannotCarry`] can panic.
+    /// Returns the error. The compiler prefers this method to the one of [`CannotCarry`], which panics.
     #[must_use]
     pub fn refuse(self) -> R {
         R::from_lock_error(self.error)
     }
 }
 
-/// What to do with a mistake in every other return type.
+/// Handles a mistake in every other return type.
 pub trait CannotCarry<R>: Sized {
     /// Panics.
     fn refuse(self) -> R;
@@ -131,11 +131,11 @@ impl<R> CannotCarry<R> for Mistake<R> {
     }
 }
 
-/// Ends a call that cannot return its mistake: silently never running would be worse.
+/// Ends a call that cannot return its mistake. Skipping the body silently would be worse.
 ///
 /// # Panics
 ///
-/// Always.
+/// Always panics.
 #[track_caller]
 pub fn mistake(error: &LockError, site: &Site) -> ! {
     panic!(

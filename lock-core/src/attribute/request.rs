@@ -1,4 +1,4 @@
-//! Before the body: the request that the options describe, and its grant.
+//! Code before the body: the request with its options, and its grant.
 
 use std::fmt::{self, Display};
 use std::future::{Future, IntoFuture};
@@ -20,13 +20,13 @@ use crate::types::options::{Durability, Wait};
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// Takes what `client = …` names: a manager, or anything that dereferences to one.
+/// Takes the value of `client = …`: a manager, or any type that dereferences to one.
 #[must_use]
 pub fn client(manager: &LockManager) -> Option<&LockManager> {
     Some(manager)
 }
 
-/// What `wait = …` takes beside its words.
+/// A value of `wait = …`, besides its keywords.
 #[diagnostic::on_unimplemented(
     message = "`wait` needs a `Duration` or a `Wait`, and this is a `{Self}`",
     label = "not a time to wait",
@@ -49,12 +49,12 @@ impl WaitValue for Wait {
     }
 }
 
-/// Takes what `wait = …` names.
+/// Takes the value of `wait = …`.
 pub fn wait(value: impl WaitValue) -> Wait {
     value.into_wait()
 }
 
-/// What `permits = …` and `weight = …` take.
+/// A value of `permits = …` and `weight = …`.
 #[diagnostic::on_unimplemented(
     message = "`permits` and `weight` need a `u32`, and this is a `{Self}`",
     label = "not a number of permits",
@@ -71,7 +71,7 @@ impl Permits for u32 {
     }
 }
 
-/// Takes what `permits = …` and `weight = …` name.
+/// Takes the value of `permits = …` and `weight = …`.
 pub fn permits(value: impl Permits) -> u32 {
     value.count()
 }
@@ -86,14 +86,14 @@ pub fn semaphore(request: LockRequest, permits: u32) -> LockRequest {
     request.sharing(Mode::permits(1, permits))
 }
 
-/// What `durability = …` takes beside its words.
+/// A value of `durability = …`, besides its keywords.
 #[diagnostic::on_unimplemented(
     message = "`durability` needs a `Durability`, and this is a `{Self}`",
     label = "not where a lock must have arrived",
     note = "write durability = \"acks=1\", \"acks=all\", \"fsync=local\", \"fsync=1\", \"master\", or an expression of type `Durability`"
 )]
 pub trait DurabilityValue {
-    /// Returns it.
+    /// Returns the durability.
     fn durability(self) -> Durability;
 }
 
@@ -103,12 +103,12 @@ impl DurabilityValue for Durability {
     }
 }
 
-/// Takes what `durability = …` names.
+/// Takes the value of `durability = …`.
 pub fn durability(value: impl DurabilityValue) -> Durability {
     value.durability()
 }
 
-/// What can stand between the angle brackets of a key.
+/// A value between the angle brackets of a key.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no text that could be part of a key",
     label = "this value does not implement `Display`",
@@ -120,12 +120,12 @@ pub trait KeyValue: Display {}
 #[diagnostic::do_not_recommend]
 impl<T: Display + ?Sized> KeyValue for T {}
 
-/// Takes a value of a key, so that the compiler says once where it has no text.
+/// Takes a value of a key. The compiler therefore reports a value without a text only once.
 pub fn shown<T: KeyValue + ?Sized>(value: &T) -> Shown<'_, T> {
     Shown { value, show: T::fmt }
 }
 
-/// A value of a key. It has a text for every `T`, since only [`shown`] makes it.
+/// A value of a key. It has a text for every `T`, because only [`shown`] makes it.
 pub struct Shown<'a, T: ?Sized> {
     value: &'a T,
     show: fn(&T, &mut fmt::Formatter<'_>) -> fmt::Result,
@@ -143,7 +143,7 @@ impl<T: ?Sized> fmt::Debug for Shown<'_, T> {
     }
 }
 
-/// What `keys = …` takes beside a list of templates.
+/// A value of `keys = …`, besides a list of templates.
 #[diagnostic::on_unimplemented(
     message = "`keys` needs a list of templates or an iterator of keys, and this is a `{Self}`",
     label = "not an iterator of keys",
@@ -154,16 +154,16 @@ pub trait Keys: IntoIterator<Item: IntoLockKey> {}
 #[diagnostic::do_not_recommend]
 impl<T: IntoIterator<Item: IntoLockKey>> Keys for T {}
 
-/// Takes what `keys = …` names. A list, so that the compiler complains of a wrong type once.
+/// Takes the value of `keys = …`. Returns a list, so that the compiler reports a wrong type only once.
 pub fn keys(keys: impl Keys) -> Vec<Result<LockKey>> {
     keys.into_iter().map(IntoLockKey::into_lock_key).collect()
 }
 
-/// Puts a request together.
+/// Makes a request.
 ///
 /// # Errors
 ///
-/// [`LockErrorKind::NotInstalled`] if there is no manager.
+/// [`LockErrorKind::NotInstalled`] if no manager is found.
 pub fn request(
     manager: Option<&LockManager>,
     key: impl IntoLockKey,
@@ -173,11 +173,11 @@ pub fn request(
     Ok(overriding::apply(set(ask(manager, site, |manager| manager.lock(key))?)))
 }
 
-/// Puts a request for several keys together.
+/// Makes a request for several keys.
 ///
 /// # Errors
 ///
-/// As [`request`].
+/// Like [`request`].
 pub fn request_all<K: IntoLockKey>(
     manager: Option<&LockManager>,
     keys: impl IntoIterator<Item = K>,
@@ -187,11 +187,11 @@ pub fn request_all<K: IntoLockKey>(
     Ok(overriding::apply(set(ask(manager, site, |manager| manager.lock_all(keys))?)))
 }
 
-/// Puts a request for one of several stripes together. The id is the key from `id_at` on.
+/// Makes a request for one of several stripes. The id is the part of the key from `id_at` on.
 ///
 /// # Errors
 ///
-/// As [`request`].
+/// Like [`request`].
 pub fn request_striped(
     manager: Option<&LockManager>,
     (name, id_at, count): (&'static str, usize, u32),
@@ -206,7 +206,7 @@ pub fn request_striped(
     Ok(overriding::apply(set(ask(manager, site, stripe)?)))
 }
 
-/// Makes it the request of a job that runs at most once in a time.
+/// Makes it the request of a job that runs at most once in a period.
 pub fn at_most_every(request: LockRequest, period: Duration) -> LockRequest {
     request.for_job_every(period, period)
 }
@@ -221,17 +221,17 @@ pub fn once_at(request: LockRequest, time: impl Into<SystemTime>) -> LockRequest
     request.for_job_at(time.into())
 }
 
-/// Makes it the request of what is done once for a version.
+/// Makes it the request of work that is done once for a version.
 pub fn once_for(request: LockRequest) -> LockRequest {
     request.for_a_job(None)
 }
 
-/// Counts a run whose process died.
+/// Also counts a run whose process died.
 pub fn even_if_crashed(request: LockRequest) -> LockRequest {
     request.kept_if_crashed()
 }
 
-/// Asks the manager that is named, or else the one found here, in the name of a site.
+/// Asks the named manager, or else the one that is found here, in the name of a site.
 fn ask(
     manager: Option<&LockManager>,
     site: &'static Site,
@@ -244,7 +244,7 @@ fn ask(
     Ok(request.with_label(LockLabel::from_static(site.label)).with_site(site.function()))
 }
 
-/// Acquires.
+/// Acquires the lock.
 #[must_use]
 pub fn enter(request: Result<LockRequest>) -> Boxed<Result<LockGuard>> {
     match request {
@@ -253,7 +253,7 @@ pub fn enter(request: Result<LockRequest>) -> Boxed<Result<LockGuard>> {
     }
 }
 
-/// Acquires, unless there is nothing to acquire, or the store is down and the body may run anyway.
+/// Acquires the lock. Returns `None` without a request, or if the store cannot be reached and the body may run anyway.
 #[must_use]
 pub fn enter_maybe(
     request: Option<Result<LockRequest>>,
@@ -270,20 +270,20 @@ pub fn enter_maybe(
     }
 }
 
-/// As [`enter`], blocking.
+/// Like [`enter`], blocking.
 ///
 /// # Errors
 ///
-/// As [`LockRequest::acquire_blocking`].
+/// Like [`LockRequest::acquire_blocking`].
 pub fn enter_blocking(request: Result<LockRequest>) -> Result<LockGuard> {
     request.and_then(LockRequest::acquire_blocking)
 }
 
-/// As [`enter_maybe`], blocking.
+/// Like [`enter_maybe`], blocking.
 ///
 /// # Errors
 ///
-/// As [`LockRequest::acquire_blocking`].
+/// Like [`LockRequest::acquire_blocking`].
 pub fn enter_maybe_blocking(
     request: Option<Result<LockRequest>>,
     site: &'static Site,
@@ -299,8 +299,8 @@ pub fn enter_maybe_blocking(
     }
 }
 
-/// Lets the body run although the store cannot be reached, and says so. Only then: a missing manager
-/// or a wrong key is a bug and never runs unlocked.
+/// Lets the body run although the store cannot be reached, and logs that. Only in this case: a missing manager or a
+/// wrong key is a bug and never runs unlocked.
 fn open(outcome: Result<LockGuard>, site: &'static Site, origin: &Origin) -> Result<Option<LockGuard>> {
     match outcome {
         Err(error) if error.kind() == LockErrorKind::Unavailable => {

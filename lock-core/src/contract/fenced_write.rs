@@ -10,14 +10,14 @@ const SCRIPT: &str = include_str!("fenced_write.lua");
 /// The first word of the error with which Redis refuses a stale token.
 const STALE: &str = "STALETOKEN";
 
-/// A hundred years: of much longer times Redis says that they are no expiry.
+/// A hundred years. Redis rejects much longer times as an invalid expiry.
 const FOR_EVER_MS: u128 = 100 * 365 * 86_400_000;
 
 /// One write to a key in Redis that happens only if no newer fencing token has been seen there.
 ///
-/// The newest token is kept in a key beside the one that is written, in the same slot of a cluster (except for
-/// keys with a `}` outside of a hash tag, which a cluster refuses). Check and write are one script, and it protects
-/// only if every writer of that key uses it. The result is the arguments of `EVAL`, for any Redis client:
+/// The newest token is kept in a key beside the written key, in the same slot of a cluster. (A cluster refuses keys
+/// with a `}` outside of a hash tag.) Check and write are one script. It protects only if every writer of that key uses
+/// it. The result is the arguments of `EVAL`, for any Redis client:
 ///
 /// ```no_run
 /// # use lock_core::{FencedWrite, LockError, LockManager};
@@ -33,7 +33,7 @@ const FOR_EVER_MS: u128 = 100 * 365 * 86_400_000;
 /// # }
 /// ```
 ///
-/// A write that fails for another reason still records its token as the newest, which it is.
+/// A write that fails for another reason still records its token as the newest, because it is the newest.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is written until the arguments are sent"]
 pub struct FencedWrite {
@@ -45,7 +45,7 @@ pub struct FencedWrite {
 }
 
 impl FencedWrite {
-    /// Prepares a command that writes to one key, as in `SET key …`, `HSET key …`, `INCRBY key …` or `DEL key`.
+    /// Prepares a command that writes to one key, for example `SET key …`, `HSET key …`, `INCRBY key …` or `DEL key`.
     pub fn new(key: impl AsRef<[u8]>, token: FencingToken, command: &str) -> Self {
         Self { key: key.as_ref().to_vec(), token, command: vec![command.as_bytes().to_vec()], remember: None }
     }
@@ -58,8 +58,8 @@ impl FencedWrite {
 
     /// Forgets the token this long after the last write. Default: never.
     ///
-    /// For data that expires itself. Make it longer than any process can be stopped: a writer that comes back
-    /// after that is admitted.
+    /// For data that expires by itself. Make it longer than any process can be paused: a stale writer that returns
+    /// later is admitted.
     pub fn remember_for(mut self, time: Duration) -> Self {
         self.remember = Some(time);
         self
@@ -74,14 +74,14 @@ impl FencedWrite {
             (length > 0).then_some(())
         });
         match tag {
-            // Redis hashes what is in the first braces, which stays the same.
+            // Redis hashes the text in the first braces, which stays the same.
             Some(()) => [key, &b":@token"[..]].concat(),
-            // It ends differently, so that `a` and `{a}` have each their own.
+            // The ending differs, so that the keys `a` and `{a}` have different token keys.
             None => [&b"{"[..], key, b"}@token"].concat(),
         }
     }
 
-    /// Returns the arguments of `EVAL`: the script, and everything that belongs to this write.
+    /// Returns the arguments of `EVAL`: the script, and all values of this write.
     #[must_use]
     pub fn eval_args(&self) -> Vec<Vec<u8>> {
         notify_all(&Notice::FencingChecked { token: self.token });
@@ -93,7 +93,7 @@ impl FencedWrite {
         args
     }
 
-    /// Reads the text of an error from Redis. `None` if it is about something other than a stale token.
+    /// Reads the text of an error from Redis. `None` if the error is not about a stale token.
     #[must_use]
     pub fn refusal(error: &str) -> Option<StaleToken> {
         let said = &error[error.find(STALE)? + STALE.len()..];

@@ -1,4 +1,4 @@
-//! A guard for one resource, at the place where the writes arrive.
+//! A check for one resource, at the place where the writes arrive.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,11 +7,11 @@ use crate::types::fencing::{FencingToken, StaleToken};
 
 /// Guards one resource: admits a token unless a newer one was seen.
 ///
-/// Keep it where the writes arrive, not where the lock is taken. A database does the same with
+/// Keep it where the writes arrive, and not where the lock is taken. A database does the same with
 /// `UPDATE … SET fence = $token WHERE id = $id AND fence <= $token`.
 ///
-/// Observers hear of each token that is checked ([`Notice::FencingChecked`]): in the process of the holder,
-/// `lock-metrics` concludes from it that the writes under this lock are fenced.
+/// Observers hear of each checked token ([`Notice::FencingChecked`]). In the process of the holder, `lock-metrics`
+/// concludes from it that the writes under this lock are fenced.
 ///
 /// ```
 /// use lock_core::{FencingGate, FencingToken};
@@ -24,12 +24,12 @@ use crate::types::fencing::{FencingToken, StaleToken};
 /// ```
 #[derive(Debug, Default)]
 pub struct FencingGate {
-    /// The newest token admitted.
+    /// The newest admitted token.
     newest: AtomicU64,
 }
 
 impl FencingGate {
-    /// Creates a gate that has seen nothing.
+    /// Creates a gate that has seen no token.
     #[must_use]
     pub const fn new() -> Self {
         Self { newest: AtomicU64::new(0) }
@@ -41,7 +41,7 @@ impl FencingGate {
         Self { newest: AtomicU64::new(newest.get()) }
     }
 
-    /// Admits a write under this token, or refuses it if a newer holder has already written.
+    /// Admits a write with this token, or refuses it if a newer holder has already written.
     ///
     /// # Errors
     ///
@@ -58,7 +58,7 @@ impl FencingGate {
         Ok(())
     }
 
-    /// Returns the newest token admitted, zero if none was.
+    /// Returns the newest admitted token, zero if none was admitted.
     #[must_use]
     pub fn newest(&self) -> FencingToken {
         FencingToken::new(self.newest.load(Ordering::Acquire))

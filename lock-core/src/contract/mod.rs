@@ -1,4 +1,4 @@
-//! What a store must do, what an observer hears, and what a protected resource checks.
+//! The duties of a store, the events for observers, and the checks of a protected resource.
 
 pub mod backend;
 pub(crate) mod event;

@@ -1,4 +1,4 @@
-//! What keeps an engine alive: its handles, guards and acquires.
+//! The handle that keeps an engine alive while handles, guards or acquires of its manager exist.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -11,17 +11,17 @@ use crate::engine::gate::{Gate, Turn, Waiter};
 use crate::engine::shared::{Engine, Interrupted};
 use crate::types::system::clock::Timestamp;
 
-/// How long the last handle of a manager waits for releases that are still on their way.
+/// How long the last handle of a manager waits for releases that are still in flight.
 const DRAIN_ON_DROP: Duration = Duration::from_millis(250);
 
-/// What every handle, guard and acquire of a manager shares. The last of them waits when it is dropped for
-/// the cleanup that remains, since the program may be about to end.
+/// The state that all handles, guards and acquires of a manager share. When the last of them is dropped, the drop waits
+/// for the remaining releases, because the program may end right after it.
 #[derive(Debug)]
 pub(crate) struct EngineHandle {
     pub(crate) engine: Arc<Engine>,
     /// The local queues for exclusive locks.
     pub(crate) gate: Arc<Gate<Handoff>>,
-    /// The local queues for locks that are shared. In which order the two come, the store decides.
+    /// The local queues for shared locks. The store decides the order between the two kinds.
     pub(crate) shared: Arc<Gate<Handoff>>,
 }
 
@@ -32,7 +32,7 @@ impl Drop for EngineHandle {
 }
 
 impl EngineHandle {
-    /// Waits for a turn, at most until a moment or until a shutdown refuses who waits.
+    /// Waits for a turn, until `at` at the latest or until a shutdown refuses this caller.
     pub(crate) async fn called(
         &self,
         at: Timestamp,
@@ -44,7 +44,8 @@ impl EngineHandle {
             if let Poll::Ready(turn) = Pin::new(&mut *waiter).poll(cx) {
                 return Poll::Ready(Ok(turn));
             }
-            // After the waiter is registered, so that a shutdown from now on wakes it.
+            // Checked after the waiter is registered. A shutdown that begins later wakes the waiter, so it cannot be
+            // missed.
             if self.engine.refuses(accepted) {
                 return Poll::Ready(Err(Interrupted::Closed));
             }
@@ -53,13 +54,13 @@ impl EngineHandle {
         .await
     }
 
-    /// Refuses new work and wakes everybody who waits.
+    /// Refuses new work and wakes all waiters.
     pub(crate) fn stop(&self) {
         self.engine.stop();
         self.wake_all();
     }
 
-    /// Refuses all work and wakes everybody who waits.
+    /// Refuses all work and wakes all waiters.
     pub(crate) fn close(&self) {
         self.engine.close();
         self.wake_all();

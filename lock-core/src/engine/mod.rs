@@ -1,4 +1,5 @@
-//! The machinery between a request and a store: queues, claims, leases, the watchdog. It knows no store.
+//! The machinery between a request and a store: queues, claims, leases and the watchdog. It does not depend on any
+//! store.
 
 pub(crate) mod acquire;
 pub(crate) mod claim;

@@ -1,4 +1,4 @@
-//! The stores: in memory, on Redis, and a quorum of several. They know nothing of the machinery.
+//! The stores: in memory, on Redis, and a quorum of several. They do not depend on the machinery.
 
 pub(crate) mod memory;
 pub(crate) mod quorum;

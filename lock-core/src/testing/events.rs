@@ -39,7 +39,7 @@ impl EventLog {
         self.entries().iter().map(|entry| entry.name).collect()
     }
 
-    /// Returns how many events with a name there were so far.
+    /// Returns how many events with this name there were so far.
     #[must_use]
     pub fn count(&self, name: &str) -> usize {
         self.entries().iter().filter(|entry| entry.name == name).count()
@@ -64,7 +64,7 @@ impl EventLog {
     ///
     /// # Panics
     ///
-    /// If one did not.
+    /// Panics if one did not.
     pub fn assert_complete(&self) {
         let entries = self.entries();
         let mut acquires: HashMap<u64, Vec<(&str, bool)>> = HashMap::new();

@@ -9,9 +9,9 @@ use crate::contract::event::{LockObserver, Observers};
 use crate::types::key::LockKey;
 use crate::types::owner::OwnerId;
 
-/// Makes an [`Inbox`] for [`LockBackend::drive`](crate::LockBackend::drive), and the other end of it.
+/// Makes an [`Inbox`] for [`LockBackend::drive`](crate::LockBackend::drive), with its receiving end.
 ///
-/// `observer` receives what the store notices.
+/// `observer` receives the notices of the store.
 pub fn inbox(observer: impl LockObserver) -> (Inbox, Reports) {
     let observers = Observers::new();
     observers.add(Arc::new(observer));
@@ -19,15 +19,15 @@ pub fn inbox(observer: impl LockObserver) -> (Inbox, Reports) {
     (inbox, Reports(messages))
 }
 
-/// Makes an [`Inbox`] that a store addresses by the same name as `inbox`. Its reports wait at the
-/// other end, where a network in between can pass them on or lose them.
+/// Makes an [`Inbox`] that a store addresses by the same name as `inbox`. Its reports wait at the receiving end, where
+/// a simulated network can pass them on or lose them.
 #[must_use]
 pub fn stand_in(inbox: &Inbox) -> (Inbox, Reports) {
     let (stand_in, messages) = inbox.stand_in();
     (stand_in, Reports(messages))
 }
 
-/// What a store reported into an inbox made by [`inbox`] or [`stand_in`].
+/// The reports that a store sent into an inbox made by [`inbox`] or [`stand_in`].
 ///
 /// ```
 /// use lock_core::testing::{EventLog, inbox};
@@ -51,7 +51,7 @@ pub enum Report {
     AskAgain(OwnerId),
     /// A key may have changed hands.
     Suspect(LockKey),
-    /// Somebody waits for a lock that this owner's claim shares.
+    /// A claim waits for a lock that this owner's claim shares.
     Wanted(OwnerId),
     /// An operator takes this owner's lock away.
     Revoked(OwnerId),

@@ -10,8 +10,8 @@ use crate::testing::servers::server::kill_servers_of;
 
 /// Fails a test that has not ended after a minute, or after `#[limit(seconds)]`.
 ///
-/// It goes below `#[test]` or `#[tokio::test]` and covers everything that the body may wait for:
-/// futures, locks, threads, child processes. See [`within`].
+/// Put it below `#[test]` or `#[tokio::test]`. It covers everything that the body may wait for: futures, locks,
+/// threads, child processes. See [`within`].
 ///
 /// ```
 /// use lock_core::testing::limit;
@@ -24,14 +24,14 @@ use crate::testing::servers::server::kill_servers_of;
 /// ```
 pub use lock_macros::limit;
 
-/// Runs a test on a thread of its own and waits for it, but no longer than `limit`.
+/// Runs a test on its own thread and waits for it, but no longer than `limit`.
 ///
-/// Time during which the machine stood still does not count. A test that has not ended is left behind
-/// with its thread; the servers it has started are killed.
+/// Time during which the machine stalled does not count. A test that has not ended is left behind with its thread. The
+/// servers that it has started are killed.
 ///
 /// # Panics
 ///
-/// If the test panics, or has not ended in time; then the message names it.
+/// Panics if the test panics. Also panics with the test's name if the test has not ended in time.
 pub fn within<T: Send + 'static>(name: &'static str, limit: Duration, test: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = sync_channel(1);
     // A receiver that has given up needs no result.

@@ -6,8 +6,7 @@ use crate::api::manager::LockManager;
 use crate::stores::memory::MemoryStore;
 use crate::types::naming::IntoLockKey;
 
-/// A manager for one test, with a store of its own that can be made to fail. Made by
-/// [`LockManager::for_tests`].
+/// A manager for one test, with its own store that can be made to fail. Made by [`LockManager::for_tests`].
 ///
 /// See the example of [`LockManager::for_tests`].
 #[derive(Clone, Debug)]
@@ -19,8 +18,8 @@ pub struct TestLocks {
 impl LockManager {
     /// Creates a manager in memory that uses the clock of the current tokio runtime.
     ///
-    /// In a test with `#[tokio::test(start_paused = true)]` time is virtual: waits and leases end as soon as
-    /// every task waits, in the same way in each run. Calls that block a thread are refused.
+    /// In a test with `#[tokio::test(start_paused = true)]`, time is virtual: waits and leases end as soon as every
+    /// task waits, in the same way in each run. Calls that block a thread are refused.
     ///
     /// ```
     /// use std::time::Duration;
@@ -37,7 +36,7 @@ impl LockManager {
     ///
     /// # Panics
     ///
-    /// Outside of a tokio runtime.
+    /// Panics outside of a tokio runtime.
     #[must_use]
     pub fn for_tests() -> TestLocks {
         let store = MemoryStore::new();
@@ -47,18 +46,17 @@ impl LockManager {
 }
 
 impl TestLocks {
-    /// Returns the manager itself, to be handed to the application.
+    /// Returns the manager itself, to be passed to the application.
     #[must_use]
     pub fn manager(&self) -> LockManager {
         self.locks.clone()
     }
 
-    /// Takes a lock away without notifying its holder, as a flush of the store would. The holder finds out when
-    /// it renews.
+    /// Takes a lock away without notifying its holder, like a flush of the store. The holder finds out when it renews.
     ///
     /// # Panics
     ///
-    /// If the key is not valid.
+    /// Panics if the key is not valid.
     pub fn steal(&self, key: impl IntoLockKey) {
         self.store.steal(&self.locks.key(key).expect("the key to steal is valid"));
     }
@@ -68,12 +66,12 @@ impl TestLocks {
         self.store.fail_next(count);
     }
 
-    /// Makes the store unreachable, or brings it back. See [`MemoryStore::set_away`].
+    /// Makes the store unreachable, or reachable again. See [`MemoryStore::set_away`].
     pub fn set_away(&self, away: bool) {
         self.store.set_away(away);
     }
 
-    /// Returns whether no lock is held and nobody waits for one.
+    /// Returns whether no lock is held or waited for.
     #[must_use]
     pub fn all_free(&self) -> bool {
         self.store.is_empty()

@@ -1,8 +1,7 @@
-//! Tools that tests of locks need: real servers, a faulty network, a record of events, a checker of
-//! histories, a stopwatch for unreliable machines.
+//! Tools for tests of locks: real servers, a faulty network, a record of events, a checker of histories, and a
+//! stopwatch for unreliable machines.
 //!
-//! Feature `test-util`. They panic where production code would return an error, which is how a test
-//! fails.
+//! Feature `test-util`. These tools panic where production code would return an error, because a panic fails the test.
 
 #[cfg(feature = "test-util")]
 pub mod conformance;

@@ -1,4 +1,4 @@
-//! Writes a history down while it happens.
+//! Records a history while it happens.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -12,10 +12,10 @@ use crate::types::key::LockKey;
 use crate::types::system::clock::{Clock, Timestamp};
 use crate::types::system::sync::Mutex;
 
-/// Appends what this process does to a file that other processes append to as well.
+/// Appends the actions of this process to a file. Other processes append to the same file.
 ///
-/// As a [`LockObserver`] it writes down grants, renewals, losses and ends by itself. Releases must be
-/// recorded by the test, *before* it releases, and writes by the resource.
+/// As a [`LockObserver`], it records grants, renewals, losses and ends by itself. The test must record releases
+/// *before* it releases, and the resource must record writes.
 ///
 /// See the example of [`History`](crate::testing::History).
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub struct Recorder {
     under_way: Mutex<HashMap<u64, UnderWay>>,
 }
 
-/// What is known of an acquire that has not ended.
+/// The known data of an acquire that has not ended.
 #[derive(Debug)]
 struct UnderWay {
     began: Timestamp,
@@ -35,11 +35,11 @@ struct UnderWay {
 }
 
 impl Recorder {
-    /// Opens the file, creating it if need be.
+    /// Opens the file. Creates it if needed.
     ///
     /// # Panics
     ///
-    /// If the file cannot be opened.
+    /// Panics if the file cannot be opened.
     #[must_use]
     pub fn append_to(path: &Path) -> Self {
         let file = OpenOptions::new().create(true).append(true).open(path).expect("the history can be written");
@@ -50,30 +50,30 @@ impl Recorder {
     ///
     /// # Panics
     ///
-    /// If the file cannot be written: a history with holes proves nothing.
+    /// Panics if the file cannot be written: a history with gaps proves nothing.
     pub fn record(&self, record: &Record) {
-        // In one write, because O_APPEND keeps one write of a process whole, unless the process is killed in the middle of
-        // it. So every line begins a new one.
+        // One write call, because O_APPEND keeps one write of a process together, unless the process is killed in the
+        // middle of it. A cut line must not run into the next one, so every record begins a new line.
         (&self.file).write_all(format!("\n{record}\n").as_bytes()).expect("the history can be written");
     }
 
-    /// Writes down that the holder stops using a lock. Call it before releasing.
+    /// Records that the holder stops using a lock. Call it before releasing.
     pub fn release(&self, key: &LockKey, token: FencingToken) {
         let (at, key) = (self.now(), key.as_str().to_owned());
         self.record(&Record::Release { process: self.process, at, key, token: token.get() });
     }
 
-    /// Writes down what a resource did with a write.
+    /// Records whether a resource admitted a write.
     pub fn write(&self, resource: &str, token: FencingToken, accepted: bool) {
         self.record(&Record::Write { resource: resource.to_owned(), at: self.now(), token: token.get(), accepted });
     }
 
-    /// Writes down that a process was killed.
+    /// Records that a process was killed.
     pub fn killed(&self, process: u32) {
         self.record(&Record::Killed { process, at: self.now() });
     }
 
-    /// Returns the time as records state it.
+    /// Returns the time in the form of the records.
     #[must_use]
     pub fn now(&self) -> u64 {
         self.clock.now().as_nanos()
@@ -81,9 +81,9 @@ impl Recorder {
 }
 
 impl Recorder {
-    /// Returns when the lease of an event ends. The event says how much of the lease was left at its moment, and a
-    /// stall between then and now would put the end too late. So the end is also computed from what was known before,
-    /// and the earlier of the two counts: no stall affects both.
+    /// Returns when the lease of an event ends. The event says how much of the lease was left when it was made. A stall
+    /// between then and now would put the end too late. So the end is also computed from earlier knowledge, and the
+    /// earlier of the two counts: no stall affects both.
     fn deadline(&self, event: &LockEvent<'_>, now: Timestamp) -> Timestamp {
         let mut under_way = self.under_way.lock();
         let known = under_way.entry(event.attempt).or_insert(UnderWay { began: now, deadline: now });

@@ -1,4 +1,4 @@
-//! Time measurement on machines that sometimes stand still.
+//! Time measurement on machines that sometimes stall.
 
 use std::collections::VecDeque;
 use std::sync::Once;
@@ -7,10 +7,10 @@ use std::time::Duration;
 use crate::types::system::clock::{Clock, Timestamp};
 use crate::types::system::sync::{Mutex, MutexGuard};
 
-/// How often the meter looks at the clock.
+/// How often the meter reads the clock.
 const TICK: Duration = Duration::from_millis(5);
 
-/// A delay that is not counted, since every machine is that late.
+/// A delay that is not counted, because every machine is that late.
 const NOISE: Duration = Duration::from_millis(1);
 
 /// The time that a test allows on top of a promise, for delays that the meter cannot see.
@@ -19,11 +19,11 @@ const SLACK: Duration = Duration::from_secs(2);
 /// How many delays of the meter are remembered.
 const REMEMBERED: usize = 100_000;
 
-/// Measures how long something took, and how much of that the machine was to blame for.
+/// Measures how long something took, and how much of that time the machine stalled.
 ///
-/// A test of a bound that reads only the clock fails on every machine that is stopped, swapped or
-/// shared at the wrong moment. A thread of the test process sleeps a few milliseconds at a time and
-/// notes how late it wakes: during that time no code could have kept a promise.
+/// A test of a bound that reads only the clock fails on every machine that is stopped, swapped or shared at the wrong
+/// time. A thread of the test process sleeps a few milliseconds at a time and notes how late it wakes up. In that time
+/// no code could have kept a promise.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -38,7 +38,7 @@ pub struct Stopwatch {
     since: Timestamp,
 }
 
-/// The moments when the meter woke too late, and by how much; the last entry is its latest wake.
+/// The times when the meter woke up too late, and by how much. `last` is its latest wake-up.
 struct Meter {
     late: VecDeque<(Timestamp, Duration)>,
     last: Timestamp,
@@ -64,7 +64,7 @@ impl Stopwatch {
         Clock::system().now().since(self.since)
     }
 
-    /// Returns for how much of that time the machine let nothing run.
+    /// Returns how long the machine stalled in that time.
     #[must_use]
     pub fn stalled(&self) -> Duration {
         let meter = meter();
@@ -72,12 +72,11 @@ impl Stopwatch {
         known + Clock::system().now().since(meter.last.max(self.since)).saturating_sub(TICK)
     }
 
-    /// Checks that no more time has passed than was promised, not counting what the machine took
-    /// away.
+    /// Checks that no more time has passed than was promised, not counting the stalls of the machine.
     ///
     /// # Panics
     ///
-    /// If more time has passed.
+    /// Panics if more time has passed.
     #[track_caller]
     pub fn assert_within(&self, promised: Duration, what: &str) {
         let (elapsed, stalled) = (self.elapsed(), self.stalled());
@@ -92,7 +91,7 @@ fn meter() -> MutexGuard<'static, Meter> {
     METER.lock()
 }
 
-/// Runs for as long as the process lives.
+/// Runs as long as the process lives.
 fn tick() {
     let clock = Clock::system();
     loop {
@@ -121,8 +120,7 @@ mod tests {
     fn what_takes_longer_than_promised_is_told() {
         let watch = Stopwatch::start();
         watch.assert_within(Duration::ZERO, "nothing");
-        // The clock starts with the machine, and no machine runs a test within ten seconds of its
-        // start.
+        // The clock starts with the machine, and no machine runs a test within ten seconds of its start.
         let late = Stopwatch { since: watch.since.before(Duration::from_secs(10)) };
         assert!(late.elapsed() >= Duration::from_secs(10));
         let promised = Duration::from_secs(1);

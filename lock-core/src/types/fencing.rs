@@ -1,31 +1,34 @@
-//! Fencing tokens: the answer to holders that pause for longer than their lease.
+//! Fencing tokens: the protection against holders that pause for longer than their lease.
 //!
-//! A resource that remembers the newest token it has seen, and refuses older ones, stays correct
-//! even when a lease lock cannot: after a pause, a partition or a clock step. The rule is from
-//! Martin Kleppmann, *How to do distributed locking* (2016).
+//! A resource that remembers the newest token it has seen, and refuses older ones, stays correct even when a lease lock
+//! does not: after a pause, a partition or a clock step. The rule is from Martin Kleppmann, *How to do distributed
+//! locking* (2016).
 
 use std::fmt;
 use std::num::ParseIntError;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// No token of a clock was drawn before the year 2020.
+/// A clock never gave a token before the year 2020.
 const FIRST: Duration = Duration::from_secs(1_577_836_800);
 
 /// A number greater than that of every earlier grant of the same key.
 ///
-/// On Redis it comes from a hybrid logical clock of the server: `milliseconds · 2²⁰ + sequence · 2⁷ + n`, drawn
-/// at the instant at which the lock is taken, `n` counting the holders to which the process passes the lock on
-/// by itself. The clock never falls behind the server's time. So tokens also grow across a flush, an eviction, a
-/// restart, a step of the server's time, or a failover that lost writes, where a plain counter would repeat. Only
-/// if the clock is lost *and* the server's time is behind can they fall. The store in memory draws from the machine's time
-/// of day in the same way, so a resource that has seen tokens of one store accepts those of the other.
+/// On Redis it comes from a hybrid logical clock of the server: `milliseconds · 2²⁰ + sequence · 2⁷ + n`. It is drawn
+/// at the instant at which the lock is taken. `n` counts the holders to which the process hands the lock on locally.
+///
+/// The clock never falls behind the server's time. Tokens therefore also grow across a flush, an eviction, a restart, a
+/// step of the server's time, or a failover that lost writes. A plain counter would repeat after these. Tokens can fall
+/// only if the clock is lost *and* the server's time is behind.
+///
+/// The store in memory draws tokens from the machine's time of day in the same way. A resource that has seen tokens of
+/// one of these stores therefore accepts those of the other.
 ///
 /// # Storing and comparing
 ///
-/// A token fits an `i64`, so a column of type `BIGINT` holds it. It exceeds what a double holds exactly: in JSON,
-/// JavaScript and Lua let it travel as text, which `Display` writes and `FromStr` reads, and never compare that
-/// text but the numbers.
+/// A token fits an `i64`, and so a column of type `BIGINT`. It exceeds the integers that a double holds exactly. In
+/// JSON, JavaScript and Lua, send it as text, which `Display` writes and `FromStr` reads. Compare the numbers and never
+/// the text.
 ///
 /// ```
 /// # use lock_core::{LockError, LockManager};
@@ -46,8 +49,8 @@ impl FencingToken {
         Self(value)
     }
 
-    /// How many consecutive numbers a grant owns: the first holder has the token of the grant, and each holder to
-    /// which the process passes the lock on by itself the next.
+    /// How many consecutive tokens a grant owns. The first holder has the token of the grant. Each holder to which the
+    /// process hands the lock on locally has the next token.
     pub const PER_GRANT: u64 = 128;
 
     /// Returns the number to send along with every write.
@@ -56,7 +59,7 @@ impl FencingToken {
         self.0
     }
 
-    /// Returns when it was drawn, by the clock of the store. `None` if it does not tell: tokens of another store may be
+    /// Returns when the token was drawn, by the clock of the store. `None` if unknown: tokens of another store may be
     /// plain numbers.
     ///
     /// ```
@@ -90,7 +93,7 @@ impl From<FencingToken> for u64 {
     }
 }
 
-/// A write came with a token older than one already admitted.
+/// The error of a write whose token is older than one that was already admitted.
 ///
 /// ```
 /// use lock_core::{FencingGate, FencingToken};
@@ -104,7 +107,7 @@ impl From<FencingToken> for u64 {
 pub struct StaleToken {
     /// The token of the refused write.
     pub token: FencingToken,
-    /// The newest token the gate has admitted.
+    /// The newest admitted token.
     pub newest: FencingToken,
 }
 

@@ -1,4 +1,4 @@
-//! What everybody speaks of: keys, owners, tokens, modes, options, errors. Imports nothing but itself.
+//! The common vocabulary: keys, owners, tokens, modes, options, errors. This layer imports only from itself.
 
 pub(crate) mod error;
 pub(crate) mod fencing;

@@ -1,4 +1,4 @@
-//! How a claim shares its key with others.
+//! How a claim shares its key with other claims.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use crate::types::owner::Holder;
 /// The most permits that a semaphore can have.
 pub const MAX_PERMITS: u32 = 1_000_000;
 
-/// How a claim shares its key with others.
+/// How a claim shares its key with other claims.
 ///
-/// Claims that share are let in while the units of all of them do not exceed the limit of each that enters. From
-/// the first of them until the last has gone, the key is in a *phase*, which has one fencing token: claims before it
-/// have smaller ones, claims after it greater ones.
+/// A sharing claim enters only if the units of all claims, with its own, do not exceed its limit. From the first
+/// sharing claim until the last one has gone, the key is in a *phase*. A phase has one fencing token. Earlier claims
+/// have smaller tokens, later claims have greater ones.
 ///
-/// Limits travel with the claims, and the store keeps none: a semaphore is resized by asking with another number.
-/// Holders above a lowered limit keep their units, and while callers disagree the greatest limit is never exceeded.
+/// Limits travel with the claims, and the store keeps none. Ask with another number to resize a semaphore. If the limit
+/// is lowered, holders above it keep their units. While callers disagree, the greatest limit is never exceeded.
 ///
 /// ```
 /// use lock_core::Mode;
@@ -28,23 +28,23 @@ pub const MAX_PERMITS: u32 = 1_000_000;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Mode {
-    /// The key for itself: a lock, and the write side of a read-write lock.
+    /// Exclusive: a lock, or the write side of a read-write lock.
     #[default]
     Exclusive,
-    /// Beside others that share.
+    /// Shared with other claims.
     Shared {
-        /// How much this claim takes.
+        /// The units that this claim takes.
         units: u32,
-        /// How much all claims may take together, in the eyes of this one.
+        /// The most units that all claims may take together, as this claim sees it.
         limit: u32,
     },
 }
 
 impl Mode {
-    /// The read side of a read-write lock: beside all other readers.
+    /// The read side of a read-write lock. All readers can hold it together.
     pub const READ: Self = Self::Shared { units: 1, limit: Self::READ_LIMIT };
 
-    /// The error of a store that knows only exclusive locks.
+    /// Returns the error of a store that has only exclusive locks.
     pub(crate) fn unknown_to_store(self) -> LockError {
         LockError::misconfigured(format!(
             "this store gives exclusive locks only and no {}; share on one Redis server, through Sentinel, in a cluster or in \
@@ -53,7 +53,7 @@ impl Mode {
         ))
     }
 
-    /// The error of a wait that ended without a grant.
+    /// Returns the error of a wait that ended without a grant.
     pub(crate) fn timed_out(self, waited: Duration, holder: Option<Holder>) -> LockError {
         if !self.is_shared() || self == Self::READ {
             return LockError::timeout(waited, holder);
@@ -65,8 +65,8 @@ impl Mode {
     ///
     /// # Errors
     ///
-    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) if there are no permits or more than
-    /// [`MAX_PERMITS`], or if `units` is zero or more than there are.
+    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) if `limit` is zero or exceeds
+    /// [`MAX_PERMITS`], or if `units` is zero or exceeds `limit`.
     pub fn permits(units: u32, limit: u32) -> Result<Self> {
         let refuse = |text: String| Err(LockError::misconfigured(text));
         match (units, limit) {
@@ -92,13 +92,13 @@ impl Mode {
         }
     }
 
-    /// Returns whether claims of this mode share the key with others.
+    /// Returns whether claims of this mode share the key with other claims.
     #[must_use]
     pub const fn is_shared(self) -> bool {
         matches!(self, Self::Shared { .. })
     }
 
-    /// Returns whether a grant of this mode allows all that a grant of another would.
+    /// Returns whether a grant of this mode permits everything that a grant of the other mode would.
     #[must_use]
     pub const fn covers(self, other: Self) -> bool {
         match (self, other) {

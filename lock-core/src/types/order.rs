@@ -1,8 +1,8 @@
-//! The order in which locks are taken inside each other, as Linux' lockdep watches it: by classes of locks, before
-//! anything blocks.
+//! The order in which locks are taken inside each other. Linux's lockdep watches it the same way: by classes of locks,
+//! before anything blocks.
 //!
-//! A graph of labels has an edge from each lock that a task holds to each that it waits for meanwhile. A way back means
-//! that two callers can wait for each other, although they never have.
+//! A graph of labels has an edge from each lock that a task holds to each lock that it waits for at the same time. A
+//! path back means that two callers can wait for each other, although they may never have done so.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
@@ -11,8 +11,8 @@ use std::sync::Arc;
 use crate::types::key::{LockKey, LockLabel};
 use crate::types::system::sync::{Mutex, MutexGuard};
 
-/// How many pairs of labels are remembered. Labels are few; a program that makes them up at run time gets no more
-/// warnings.
+/// How many pairs of labels are remembered. Most programs have few labels. A program that makes up labels at run time
+/// gets no more warnings beyond this number.
 const MAX_EDGES: usize = 4096;
 
 /// One end of an edge.
@@ -20,12 +20,12 @@ const MAX_EDGES: usize = 4096;
 pub(crate) struct Taken<'a> {
     pub(crate) label: &'a LockLabel,
     pub(crate) key: &'a LockKey,
-    /// Where it is taken.
+    /// The place where it is taken.
     pub(crate) site: &'static str,
 }
 
 impl Taken<'_> {
-    /// Whether its label is only the place in the source: such locks are no family.
+    /// Returns whether its label is only the place in the source. Such locks do not form a family.
     fn is_unnamed(&self) -> bool {
         self.label.as_str() == self.site
     }
@@ -37,7 +37,7 @@ pub(crate) struct OrderGraph(Mutex<Seen>);
 
 #[derive(Debug, Default)]
 struct Seen {
-    /// From the label that was held to those that were waited for, and where.
+    /// From each held label to the labels that were waited for, with the place.
     edges: HashMap<LockLabel, HashMap<LockLabel, &'static str>>,
     count: usize,
     /// Pairs that were reported.
@@ -46,15 +46,15 @@ struct Seen {
 }
 
 impl OrderGraph {
-    /// Takes note that one lock is waited for while another is held. Returns what that makes possible, the first
-    /// time.
+    /// Notes that one lock is waited for while another is held. Returns the inversion that this makes possible, the
+    /// first time.
     pub(crate) fn note(&self, held: Taken<'_>, wanted: Taken<'_>) -> Option<OrderInversion> {
         if held.key == wanted.key {
             return None;
         }
         let mut seen = self.seen();
         let inversion = if held.label == wanted.label {
-            // Of one family, everybody must take them in the same order: that of `lock_all`.
+            // Within one family, all callers must take locks in the same order: the order of `lock_all`.
             let ordered = held.key < wanted.key || held.is_unnamed();
             (!ordered).then(|| OrderInversion::new(held, wanted, held.site, Vec::new()))?
         } else {
@@ -89,7 +89,7 @@ impl Seen {
         true
     }
 
-    /// Finds the shortest way between two labels: what lies on it, with its ends, and where its last edge was seen.
+    /// Finds the shortest path between two labels. Returns its labels, with both ends, and the place of its last edge.
     fn way(&self, from: &LockLabel, to: &LockLabel) -> Option<(Vec<LockLabel>, &'static str)> {
         let mut before: HashMap<&LockLabel, &LockLabel> = HashMap::new();
         let mut next = VecDeque::from([from]);
@@ -117,8 +117,8 @@ impl Seen {
 
 /// Two families of locks that are taken in both orders, so that two callers can wait for each other.
 ///
-/// Reported once for each pair, by [`Notice::OrderInverted`](crate::Notice::OrderInverted), whether or not anybody
-/// waited. [`LockManager::lock_order`](crate::LockManager::lock_order) has an example of [`OrderInversion`].
+/// Reported once for each pair by [`Notice::OrderInverted`](crate::Notice::OrderInverted), even if no caller waited.
+/// [`LockManager::lock_order`](crate::LockManager::lock_order) has an example of [`OrderInversion`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OrderInversion {
@@ -126,12 +126,12 @@ pub struct OrderInversion {
     pub held: LockLabel,
     /// The lock that was waited for under it.
     pub wanted: LockLabel,
-    /// Where that was.
+    /// The place where this happened.
     pub site: &'static str,
-    /// Where `held` is taken under `wanted`, or under what is taken under it. If both are of one family: where the
-    /// held one was taken.
+    /// The place where `held` is taken under `wanted`, or under a lock that is taken under `wanted`. If both are of one
+    /// family, the place where the held lock was taken.
     pub other_site: &'static str,
-    /// The way back, from `wanted` to `held`. Empty if both are of one family.
+    /// The path back, from `wanted` to `held`. Empty if both are of one family.
     pub way: Vec<LockLabel>,
 }
 
@@ -168,7 +168,7 @@ impl fmt::Display for OrderInversion {
 }
 
 /// The order in which the locks of a manager were taken inside each other. Made by
-/// [`LockManager::lock_order`](crate::LockManager::lock_order), which is the example of [`LockOrder`].
+/// [`LockManager::lock_order`](crate::LockManager::lock_order), which has the example of [`LockOrder`].
 #[derive(Clone, Debug)]
 pub struct LockOrder(Option<Arc<OrderGraph>>);
 
@@ -183,11 +183,12 @@ impl LockOrder {
         self.0.as_ref().map(|graph| graph.seen().inversions.clone()).unwrap_or_default()
     }
 
-    /// Checks that no two locks were taken in both orders: at the end of a test.
+    /// Checks that no two locks were taken in both orders. Call it at the end of a test.
     ///
     /// # Panics
     ///
-    /// If some were, naming them and where. If the order is not watched, since then nothing is known.
+    /// Panics if some were, with their names and places. Also panics if the order is not watched, because it is then
+    /// unknown.
     #[track_caller]
     pub fn assert_consistent(&self) {
         assert!(
@@ -205,7 +206,7 @@ mod tests {
     use super::{MAX_EDGES, OrderGraph, Taken};
     use crate::types::key::{LockKey, LockLabel};
 
-    /// Notes that `wanted` is waited for under `held`, each a label and the keys' only part.
+    /// Notes that `wanted` is waited for under `held`. Each text is both the label and the key.
     fn note(graph: &OrderGraph, held: &str, wanted: &str) -> Option<String> {
         let end = |text: &str| (LockLabel::new(text.to_owned()), LockKey::new(text).unwrap());
         let (held, wanted) = (end(held), end(wanted));
@@ -242,7 +243,7 @@ mod tests {
         let found = graph.note(taken(1), taken(0)).unwrap().to_string();
         assert!(found.contains("ascending"), "{found}");
         assert_eq!(graph.note(taken(1), taken(0)), None, "once");
-        // Locks without a name have only the line in common.
+        // Locks without a name only have the line in common.
         let line = LockLabel::from_static("shop/src/main.rs:7");
         let taken = |key: usize| Taken { label: &line, key: &keys[key], site: "shop/src/main.rs:7" };
         assert_eq!(graph.note(taken(1), taken(0)), None);

@@ -1,4 +1,4 @@
-//! How a refused or lost lock becomes the return value of the protected code.
+//! Turns a refused or lost lock into the return value of the protected code.
 
 use crate::types::error::{LockError, Result};
 
@@ -37,8 +37,8 @@ impl<T, E: LockFailure> FromLockError for Result<T, E> {
     }
 }
 
-/// An error type that has a place for a lock failure: `From<LockError>`, under a name of its own so
-/// that the compiler's message says what to add.
+/// An error type that has a place for a lock failure: `From<LockError>`. The trait has its own name, so that the
+/// compiler's message says what to add.
 ///
 /// ```
 /// use lock_core::{LockError, LockFailure};
@@ -111,7 +111,7 @@ impl<T, E> Skip for Result<Option<T>, E> {
     note = "return a `Result`, or use closures for on_busy, on_error and on_lost"
 )]
 pub trait Fallible {
-    /// What the closure makes of a lock failure.
+    /// The error that the closure makes from a lock failure.
     type Error;
 
     /// Returns the failure.

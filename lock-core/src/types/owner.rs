@@ -1,4 +1,4 @@
-//! Who holds a lock: the random identity of one grant, and what a person wants to know about it.
+//! The holder of a lock: the random identity of one grant, and its description for people.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -12,9 +12,8 @@ use crate::types::system::text::human;
 
 /// 128 random bits that identify one claim on one key.
 ///
-/// An identity serves a single claim: it is drawn before the first byte is sent and ends when its
-/// first release is sent. It is what proves ownership, so `Debug` shows only its first
-/// four digits.
+/// An identity serves a single claim. It is drawn before the first byte is sent and ends when the first release is
+/// sent. It proves ownership, so `Debug` shows only its first four digits.
 ///
 /// ```
 /// use lock_core::OwnerId;
@@ -28,18 +27,17 @@ pub struct OwnerId([u8; 16]);
 impl OwnerId {
     /// Draws a new identity from the operating system's random source.
     ///
-    /// Several are drawn at a time. A process that forks draws anew, so that parent and child never
-    /// share one.
+    /// Several identities are drawn at a time. A process that forks draws anew, so parent and child never share one.
     ///
     /// # Panics
     ///
-    /// If the operating system has no random source. There is no exclusion without one.
+    /// Panics if the operating system has no random source. Exclusion is not possible without one.
     #[must_use]
     pub fn random() -> Self {
         thread_local! {
             static DRAWN: RefCell<Drawn> = const { RefCell::new(Drawn::NOTHING) };
         }
-        // A thread that ends may lock for a last time when its store is gone already.
+        // A thread that ends may lock for a last time after its thread-local store is gone.
         DRAWN.try_with(|drawn| drawn.borrow_mut().take()).unwrap_or_else(|_| {
             let mut drawn = Drawn::NOTHING;
             drawn.take()
@@ -66,7 +64,7 @@ impl OwnerId {
         self.digits().into_iter().map(char::from).collect()
     }
 
-    /// The digits of [`to_hex`](Self::to_hex), without a place on the heap.
+    /// Returns the digits of [`to_hex`](Self::to_hex), without an allocation.
     pub(crate) fn digits(self) -> [u8; 32] {
         /// The digits of each byte.
         const HEX: [[u8; 2]; 256] = {
@@ -85,12 +83,12 @@ impl OwnerId {
     }
 }
 
-/// Identities that were drawn and not given out yet: asking the system for each would cost as much as
-/// the rest of a claim.
+/// Identities that were drawn and not given out yet. A system call for each identity would cost as much as the rest of
+/// a claim.
 struct Drawn {
     owners: [[u8; 16]; 16],
     left: usize,
-    /// The process that drew them. A fork copies them.
+    /// The process that drew them. A fork copies them, and must not use them.
     process: Option<MadeIn>,
 }
 
@@ -114,7 +112,7 @@ impl fmt::Debug for OwnerId {
     }
 }
 
-/// How a holder describes itself: host, process, call site and the name of the lock.
+/// The description that a holder gives of itself: host, process, call site and the name of the lock.
 ///
 /// ```
 /// use lock_core::HolderInfo;
@@ -131,7 +129,7 @@ pub struct HolderInfo {
     pub pid: u32,
     /// The function or source line that took the lock.
     pub site: Arc<str>,
-    /// The name of the lock: its template or declared name, as in metrics. `None` if it is not known.
+    /// The name of the lock: its template or declared name, as in metrics. `None` if unknown.
     pub lock: Option<LockLabel>,
 }
 
@@ -156,7 +154,7 @@ impl fmt::Display for HolderInfo {
     }
 }
 
-/// Who holds a key now, as the store reports it.
+/// The current holder of a key, as the store reports it.
 ///
 /// ```
 /// # use lock_core::{LockError, LockManager};
@@ -172,66 +170,64 @@ impl fmt::Display for HolderInfo {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Holder {
-    /// The holder's own description. `None` for a client of the classic protocol, whose value is
-    /// an opaque string.
+    /// The holder's own description. `None` for a client of the classic protocol, whose value is an opaque string.
     pub info: Option<HolderInfo>,
     /// The identity of the grant. `None` for a client of the classic protocol.
     pub owner: Option<OwnerId>,
-    /// The fencing token of the grant, or of the first of a lease that is handed on locally. `None` from Redis:
-    /// only the holder's process knows it.
+    /// The fencing token of the grant. For a lease that is handed on locally, this is the first holder's token. `None`
+    /// from Redis: only the holder's process knows it.
     pub token: Option<FencingToken>,
-    /// When the lock was granted, by the server's clock, as the holder estimated it. `None` if nobody wrote it
-    /// down.
+    /// When the lock was granted, by the server's clock, as the holder estimated it. `None` if it was not recorded.
     pub since: Option<SystemTime>,
     /// How long until the store frees the key by itself. `None` if it never will.
     pub ttl_left: Option<Duration>,
     pub(crate) seen: Seen,
 }
 
-/// What else is known of a holder.
+/// Further knowledge about a holder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Seen {
-    /// No more than the store tells.
+    /// Only the store's report.
     #[default]
     Stored,
-    /// It is of this process.
+    /// The holder is in this process.
     Here,
-    /// It has released, and the key stays taken for the rest of its `min_hold`.
+    /// The holder has released, and the key stays taken for the rest of its `min_hold`.
     Kept,
-    /// Not even the lease: there is one, in somebody's hands.
+    /// Not even the lease is known, only that a claim has the lock.
     Nothing,
 }
 
-/// What becomes of a key that is taken.
+/// How a taken key becomes free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// Its holder frees it, or the end of the lease.
     Leased,
-    /// Nothing frees it but a client that may have ended.
+    /// Only a client that may have ended would free it.
     Endless,
     /// Its holder has gone, and the end of the lease frees it.
     Kept,
 }
 
 impl Holder {
-    /// Describes one of our own holders.
+    /// Describes a holder of this library.
     #[must_use]
     pub fn new(info: HolderInfo, owner: OwnerId, token: FencingToken, ttl_left: Option<Duration>) -> Self {
         Self { info: Some(info), owner: Some(owner), token: Some(token), since: None, ttl_left, seen: Seen::Stored }
     }
 
-    /// Describes a holder about which only its key is known.
+    /// Describes a holder of which only the key is known.
     #[must_use]
     pub fn foreign(ttl_left: Option<Duration>) -> Self {
         Self { info: None, owner: None, token: None, since: None, ttl_left, seen: Seen::Stored }
     }
 
-    /// Stands for a holder about whom nothing could be read.
+    /// Describes a holder about which no data could be read.
     pub(crate) fn unseen() -> Self {
         Self { seen: Seen::Nothing, ..Self::foreign(None) }
     }
 
-    /// Turns it into one that has released a key that stays taken, for its `min_hold` or the period of a job.
+    /// Turns it into a holder that has released a key that stays taken, for its `min_hold` or the period of a job.
     #[must_use]
     pub fn kept(self) -> Self {
         Self { owner: None, seen: Seen::Kept, ..self }
@@ -245,7 +241,7 @@ impl Holder {
         }
     }
 
-    /// Says who is in the way. `how` is what the holder does to the key: `held`.
+    /// Describes the holder for an error text. `how` says what the holder does to the key, for example `held`.
     pub(crate) fn in_the_way(&self, how: &str) -> String {
         let Some(info) = self.info.as_ref().filter(|_| self.seen == Seen::Kept) else {
             return format!("{how} by {self}");
@@ -260,7 +256,7 @@ impl Holder {
         self.info.as_ref().map_or("foreign", |info| &info.site)
     }
 
-    /// Returns the name of the lock, its template or declared name, if the holder gave it.
+    /// Returns the name of the lock (its template or declared name), if the holder gave it.
     #[must_use]
     pub fn lock(&self) -> Option<&str> {
         self.info.as_ref()?.lock.as_ref().map(LockLabel::as_str)

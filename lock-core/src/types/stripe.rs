@@ -1,4 +1,4 @@
-//! Stripes: which of them an id belongs to, and how many a name has in this process.
+//! Stripes: which stripe an id belongs to, and how many stripes a name has in this process.
 
 use std::collections::HashMap;
 use std::fmt::{self, Display, Write as _};
@@ -10,10 +10,10 @@ use crate::types::system::sync::Mutex;
 /// The most stripes of one name.
 pub(crate) const MAX_STRIPES: u32 = 4096;
 
-/// How many names are remembered. A program with more makes them up at run time; those seen last still count.
+/// How many names are remembered. A program with more names makes them up at run time; the last ones still count.
 const MAX_NAMES: usize = 10_000;
 
-/// Returns the stripe of an id: FNV-1a, 64 bits, of its text, modulo the number of stripes. Part of the
+/// Returns the stripe of an id: the 64-bit FNV-1a hash of its text, modulo the number of stripes. It is part of the
 /// protocol between processes, so it never changes.
 pub(crate) fn stripe_of(id: impl Display, count: u32) -> u32 {
     struct Fnv(u64);
@@ -26,7 +26,7 @@ pub(crate) fn stripe_of(id: impl Display, count: u32) -> u32 {
         }
     }
     let mut hash = Fnv(0xcbf2_9ce4_8422_2325);
-    // This writer never fails; a `Display` that does has written what it could.
+    // This writer never fails. If a `Display` fails, the text that it wrote so far counts.
     let _ = write!(hash, "{id}");
     // Less than `count`.
     u32::try_from(hash.0 % u64::from(count.max(1))).unwrap_or(0)
@@ -37,12 +37,12 @@ pub(crate) fn key_of(name: &LockKey, stripe: u32) -> Result<LockKey> {
     Ok(name.clone().with_suffix(&format!("#{stripe}"))?.with_stripe(stripe))
 }
 
-/// How many stripes each name has in this process, to notice two numbers for one name.
+/// How many stripes each name has in this process. It detects two different numbers for one name.
 #[derive(Debug, Default)]
 pub(crate) struct Stripings(Mutex<HashMap<LockKey, u32>>);
 
 impl Stripings {
-    /// Takes note of a number of stripes.
+    /// Notes the number of stripes of a name.
     ///
     /// # Errors
     ///
@@ -90,7 +90,7 @@ mod tests {
                 assert_eq!(u64::from(stripe_of(text, count)), hash % u64::from(count), "{text:?} of {count}");
             }
         }
-        // In however many pieces the text comes.
+        // The result does not depend on the pieces in which the text comes.
         assert_eq!(stripe_of(format_args!("{}{}", "foo", "bar"), 4096), stripe_of("foobar", 4096));
     }
 

@@ -1,16 +1,17 @@
-//! The URL of a store, read once.
+//! The URL of a store, parsed once.
 
 use std::fmt;
 
 use crate::types::error::{LockError, Result};
 use crate::types::naming::prefix::check_key_prefix;
 
-/// The parts of `scheme://address[?name=value&…][#fragment]`, and of its query what nobody has taken yet.
+/// The parts of `scheme://address[?name=value&…][#fragment]`. The query has only the parameters that were not taken
+/// yet.
 ///
-/// Any part may contain a password, also one that was not percent-encoded: none is ever shown.
+/// Any part may contain a password, even one that was not percent-encoded. Therefore no part is ever shown.
 #[derive(Clone)]
 pub(crate) struct StoreUrl {
-    /// Empty if there is no colon.
+    /// Empty without a colon.
     scheme: String,
     /// `://`, or less.
     separator: &'static str,
@@ -21,7 +22,7 @@ pub(crate) struct StoreUrl {
 
 #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "memory:// has few parts"))]
 impl StoreUrl {
-    /// Takes a text apart. What makes no sense is found by who needs it.
+    /// Splits a text into parts. The code that uses a part must check it.
     pub(crate) fn read(text: &str) -> Self {
         let (text, fragment) = text.split_once('#').map_or((text, None), |(text, fragment)| (text, Some(fragment)));
         let (text, query) = text.split_once('?').unwrap_or((text, ""));
@@ -39,17 +40,17 @@ impl StoreUrl {
         }
     }
 
-    /// Returns what stands before the colon.
+    /// Returns the text before the colon.
     pub(crate) fn scheme(&self) -> &str {
         &self.scheme
     }
 
-    /// Returns whether it is the URL of a server at all.
+    /// Returns whether it is the URL of a server.
     pub(crate) fn is_absolute(&self) -> bool {
         self.separator == "://"
     }
 
-    /// Returns whether something follows a `#`, which a query does not end with.
+    /// Returns whether text follows a `#`. A query must not end with a fragment.
     pub(crate) fn has_fragment(&self) -> bool {
         self.fragment.is_some()
     }
@@ -59,12 +60,12 @@ impl StoreUrl {
         self.is_absolute() && matches!(&*self.scheme, "redlock" | "redlocks")
     }
 
-    /// Returns the parameters that nobody has taken, as they stand there.
+    /// Returns the parameters that were not taken, undecoded.
     pub(crate) fn parameters(&self) -> impl Iterator<Item = (&str, &str)> {
         self.query.iter().map(|parameter| parameter.split_once('=').unwrap_or((parameter, "")))
     }
 
-    /// Takes out a parameter, as it stands there.
+    /// Takes out a parameter, undecoded.
     pub(crate) fn take(&mut self, name: &str) -> Result<Option<String>> {
         let is_named = |parameter: &String| parameter.split('=').next() == Some(name);
         let mut named = self.query.iter().filter(|parameter| is_named(parameter));
@@ -84,13 +85,13 @@ impl StoreUrl {
 
     /// Takes out the namespace.
     pub(crate) fn take_key_prefix(&mut self) -> Result<Option<String>> {
-        // Programs that put URLs together encode the colon, which a query need not.
+        // Programs that build URLs encode the colon, although a query does not need that.
         let prefix = self.take("key_prefix")?.map(|prefix| prefix.replace("%3A", ":").replace("%3a", ":"));
         prefix.iter().try_for_each(|prefix| check_key_prefix(prefix))?;
         Ok(prefix)
     }
 
-    /// Takes out some parameters, and returns the same URL with another scheme and with no parameters but these.
+    /// Takes out some parameters. Returns the same URL with another scheme and only these parameters.
     pub(crate) fn split(&mut self, scheme: &str, taken: &[&str]) -> Result<Self> {
         let mut query = Vec::new();
         for name in taken {
@@ -99,12 +100,12 @@ impl StoreUrl {
         Ok(Self { scheme: scheme.to_owned(), query, ..self.clone() })
     }
 
-    /// Returns the same URL of another address.
+    /// Returns the same URL with another address.
     pub(crate) fn at(&self, address: String) -> Self {
         Self { address, ..self.clone() }
     }
 
-    /// Puts it together for the driver of the store.
+    /// Writes the URL for the driver of the store.
     pub(crate) fn to_text(&self) -> String {
         let Self { scheme, separator, address, query, fragment } = self;
         let query = if query.is_empty() { String::new() } else { format!("?{}", query.join("&")) };

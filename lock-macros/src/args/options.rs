@@ -1,5 +1,5 @@
-//! Every option of the attribute, declared once: its name, its type and reader, its row in the docs, and the
-//! options that it excludes.
+//! Every option of the attribute, declared once: its name, its type and reader, its row in the docs, and the options
+//! that it excludes.
 
 use syn::{Error, Expr, Ident, LitStr, Path, Result};
 
@@ -22,14 +22,14 @@ macro_rules! options {
         /// Every option name.
         pub(crate) const KNOWN: &[&str] = &[$($name),*];
 
-        /// The options that were written. An option that was not is `None`.
+        /// The written options. An option that was not written is `None`.
         #[derive(Default)]
         pub(crate) struct Options {
             $(#[doc = $meaning] pub(crate) $field: Option<Arg<$type>>,)*
         }
 
         impl Options {
-            /// Reads one option, or says that there is none of that name.
+            /// Reads one option, or reports that its name is unknown.
             pub(super) fn read(&mut self, name: Name, value: Value) -> Result<()> {
                 match value.name.as_str() {
                     $($name => super::fill(&mut self.$field, name, $reader(value)),)*

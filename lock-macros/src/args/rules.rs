@@ -1,4 +1,4 @@
-//! Which options exclude each other, and the bounds of durations that are known now.
+//! Checks which options exclude each other, and the bounds of durations that are known at compile time.
 
 use std::time::Duration;
 
@@ -10,17 +10,17 @@ use super::{Action, Arg, Args, RenewArg, clash};
 use crate::duration::DurationArg;
 use crate::template::Names;
 
-/// The shortest lease that a watchdog can keep alive, as `lock_core::MIN_RENEWED_TTL`.
+/// The shortest lease that a watchdog can renew in time, like `lock_core::MIN_RENEWED_TTL`.
 const MIN_RENEWED_TTL: Duration = Duration::from_secs(1);
-/// The shortest lease that is never renewed, as `lock_core::MIN_FIXED_TTL`.
+/// The shortest lease that is never renewed, like `lock_core::MIN_FIXED_TTL`.
 const MIN_FIXED_TTL: Duration = Duration::from_millis(50);
-/// The shortest period of a job, as `lock_core` has it.
+/// The shortest period of a job, like in `lock_core`.
 const MIN_PERIOD: Duration = Duration::from_secs(1);
-/// The shortest interval of a watchdog, as `lock_core::MIN_RENEW_INTERVAL`.
+/// The shortest renewal interval, like `lock_core::MIN_RENEW_INTERVAL`.
 const MIN_RENEW_INTERVAL: Duration = Duration::from_millis(10);
-/// The most permits, as `lock_core` has it.
+/// The most permits, like in `lock_core`.
 const MAX_PERMITS: u64 = 1_000_000;
-/// The longest lease, as `lock_core::MAX_TTL`.
+/// The longest lease, like `lock_core::MAX_TTL`.
 const MAX_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// The form of the annotated function, as far as options depend on it.
@@ -40,7 +40,7 @@ impl Args {
         errors
     }
 
-    /// Complains of words without their quotes. A parameter may have such a name.
+    /// Reports keywords without their quotes. A parameter may have the same name.
     pub(crate) fn unquoted(&self, names: &Names) -> Vec<Error> {
         let wait = self.wait.as_ref().and_then(|option| match &option.value {
             WaitArg::Expr(expr) => Some(("wait", WAIT, expr)),
@@ -58,7 +58,7 @@ impl Args {
             ("on_refused", &self.on_refused),
         ];
         let actions = actions.into_iter().filter_map(|(name, option)| match option {
-            // What on_refused has set is told of once.
+            // A mistake in `on_refused` is reported once, although it sets three options.
             Some(option) if name != "on_refused" && Some(option.order) == refused => None,
             Some(Arg { value: Action::Path(expr), .. }) => Some((name, ACTIONS, expr)),
             _ => None,
@@ -82,7 +82,7 @@ impl Args {
     fn check_conflicts(&self, form: FunctionForm, errors: &mut Vec<Error>) {
         errors.extend(self.conflicts());
         self.check_job(errors);
-        // A value cannot replace a mistake in the program, but a closure sees it.
+        // A value must not hide a mistake in the program. A closure sees the error.
         let closure = |option: &Option<Arg<Action>>| {
             option.as_ref().is_some_and(|option| matches!(option.value, Action::Handler(_)))
         };
@@ -258,7 +258,7 @@ impl Args {
     }
 }
 
-/// Spells a duration as the attribute takes it.
+/// Writes a duration in the form that the attribute takes.
 pub(crate) fn show(value: Duration) -> String {
     let mut millis = value.as_millis();
     if millis == 0 {

@@ -108,7 +108,7 @@ fn each_mistake_is_told_once() {
     }
 }
 
-/// What nests without brackets, too.
+/// Includes forms that nest without brackets.
 fn nesting() -> [TokenStream; 8] {
     [
         quote!(!),
@@ -156,6 +156,6 @@ fn what_is_accepted_fits_the_stack_of_the_compiler() {
             when(&in_brackets(60, long));
         }
     };
-    // The compiler runs on 8 MB, and is some way down when it calls us.
+    // The compiler runs on 8 MB, and has used some of them when it calls the macro.
     std::thread::Builder::new().stack_size(6 << 20).spawn(read).unwrap().join().unwrap();
 }

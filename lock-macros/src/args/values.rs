@@ -1,4 +1,4 @@
-//! Readers: from the expression that was written to the value of an option.
+//! Readers: from a written expression to the value of an option.
 
 use proc_macro2::Span;
 use quote::ToTokens;
@@ -29,7 +29,7 @@ pub(crate) enum KeysArg {
 pub(crate) enum WaitArg {
     None,
     Forever,
-    /// A duration that is known now.
+    /// A duration that is known at compile time.
     Known(DurationArg),
     /// A `Duration` or a `Wait`.
     Expr(Box<Expr>),
@@ -85,9 +85,9 @@ pub(crate) enum Action {
     Skip,
     /// Run the body without a lock.
     RunUnlocked,
-    /// Finish as if nothing happened.
+    /// Return the body's result and ignore the loss.
     Ignore,
-    /// Return what the user's closure makes of the error.
+    /// Return the value that the user's closure makes from the error.
     Handler(Box<Expr>),
     /// Return this value.
     Value(Box<Expr>),
@@ -104,20 +104,20 @@ impl Action {
         matches!(self, Self::Ignore)
     }
 
-    /// Whether the error itself can be returned.
+    /// Returns whether the error itself can be returned.
     pub(crate) fn returns_error(&self) -> bool {
         matches!(self, Self::Error | Self::Cancel | Self::RunUnlocked)
     }
 }
 
-/// The words of `wait`.
+/// The keywords of `wait`.
 pub(super) const WAIT: &[&str] = &["none", "forever"];
-/// The words of `durability` that could be a name.
+/// The keywords of `durability` that could be a name.
 pub(super) const DURABILITY: &[&str] = &["master"];
-/// The words of the options that are an [`Action`].
+/// The keywords of the options that are an [`Action`].
 pub(super) const ACTIONS: &[&str] = &["error", "skip", "cancel", "ignore", "run_unlocked"];
 
-/// The words of an option.
+/// The keywords of an option.
 type Words<T> = &'static [(&'static str, T)];
 
 const ON_BUSY: Words<Action> = &[("error", Action::Error), ("skip", Action::Skip)];
@@ -127,12 +127,12 @@ const ON_LOST: Words<Action> =
     &[("cancel", Action::Cancel), ("error", Action::Error), ("skip", Action::Skip), ("ignore", Action::Ignore)];
 const ON_REFUSED: Words<Action> = &[("skip", Action::Skip)];
 const MODE: Words<ModeArg> = &[("read", ModeArg::Read), ("write", ModeArg::Write)];
-/// What people know from elsewhere.
+/// Words that people know from other libraries.
 const MODE_ELSEWHERE: [(&str, &str); 3] = [("shared", "read"), ("exclusive", "write"), ("reader", "read")];
 const MIN_HOLD_ON: Words<MinHoldOn> = &[("end", MinHoldOn::End), ("ok", MinHoldOn::Ok)];
 const RUN_ONCE_EVEN_IF: Words<()> = &[("crashed", ())];
 
-/// The alternatives to the words of an action.
+/// The alternatives to the keywords of an action.
 const OR_AN_ANSWER: &str = ", a value, or a closure |error| value";
 
 impl Value {
@@ -307,7 +307,7 @@ pub(super) fn min_hold_on(value: Value) -> Result<MinHoldOn> {
     }
 }
 
-/// Reads one of the words of an option.
+/// Reads one of the keywords of an option.
 fn word<T: Clone>(text: &LitStr, option: &str, words: Words<T>, or: &str) -> Result<T> {
     let typed = text.value();
     if let Some((_, found)) = words.iter().find(|(name, _)| *name == typed) {
@@ -319,7 +319,7 @@ fn word<T: Clone>(text: &LitStr, option: &str, words: Words<T>, or: &str) -> Res
     Err(Error::new(text.span(), format!("unknown {option} \"{}\"{near} Known: \"{names}\"{or}", visible(&typed))))
 }
 
-/// Ends the sentence that says what is unknown.
+/// Ends the sentence that reports an unknown word.
 pub(super) fn did_you_mean(near: Option<&str>) -> String {
     near.map_or_else(|| ".".to_owned(), |near| format!("; did you mean \"{near}\"?"))
 }

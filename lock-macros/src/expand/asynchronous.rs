@@ -10,7 +10,7 @@ use super::refusal::answer;
 use crate::args::Action;
 use crate::function::Function;
 
-/// The block of an `async fn`: acquire, run the boxed body beside the lost signal, release.
+/// Returns the block of an `async fn`: acquire, run the boxed body beside the lost signal, release.
 pub(super) fn block(parts: &Parts<'_>, function: &Function) -> TokenStream {
     let (span, private) = (Span::mixed_site(), parts.private());
     let (fake_return, user_body) = (parts.fake_return(), body(function));
@@ -20,7 +20,7 @@ pub(super) fn block(parts: &Parts<'_>, function: &Function) -> TokenStream {
     quote_spanned!(span=> { #steps })
 }
 
-/// The statements around a boxed body, in a place that may await.
+/// Returns the statements around a boxed body, in a place that may await.
 pub(super) fn steps(parts: &Parts<'_>, inner: &TokenStream) -> TokenStream {
     let (span, private) = (Span::mixed_site(), parts.private());
     let (enter, name_guard) = (enter(parts, true), parts.name_guard());
@@ -36,7 +36,7 @@ pub(super) fn steps(parts: &Parts<'_>, inner: &TokenStream) -> TokenStream {
         _ => quote_spanned!(span=> __out.as_deref().ok()),
     };
     let release = parts.release(&output, true);
-    // What is marked is decided by the output, before that is joined.
+    // The output decides whether the work is marked, before the output is joined with the lock's outcome.
     let (before, left) = match parts.args.once_for {
         Some(_) => (quote_spanned!(span=> let __left = #release;), quote_spanned!(span=> __left)),
         None => (TokenStream::new(), release.clone()),
@@ -60,8 +60,7 @@ pub(super) fn steps(parts: &Parts<'_>, inner: &TokenStream) -> TokenStream {
             }
         ),
         _ => quote_spanned!(span=>
-            // This also runs after a loss: at the end of a max_hold, only the release frees the
-            // key.
+            // This also runs after a loss. At the end of a max_hold, only the release frees the key.
             #before
             match #private::join_outcome(__out, #left) {
                 ::core::result::Result::Ok(__out) => __out,

@@ -1,4 +1,4 @@
-//! What `docs = true` appends to the function's rustdoc.
+//! The text that `docs = true` appends to the function's rustdoc.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote_spanned};
@@ -7,7 +7,7 @@ use syn::ext::IdentExt;
 use super::parts::Parts;
 use crate::args::{Arg, KeysArg, RenewArg, show};
 
-/// The doc attributes of an annotated function.
+/// Returns the doc attributes of an annotated function.
 pub(super) fn attributes(parts: &Parts<'_>) -> TokenStream {
     if matches!(parts.args.docs, Some(Arg { value: false, .. })) {
         return TokenStream::new();
@@ -37,7 +37,7 @@ fn text(parts: &Parts<'_>) -> String {
         Some(RenewArg::Off) => "never renewed",
         _ => "renewed while the body runs",
     };
-    // The label stands inside a string of PromQL.
+    // The label is used inside a string of PromQL.
     let quoted = |label: &str| label.replace('\\', "\\\\").replace('"', "\\\"");
     let selector = match parts.label() {
         Some(label) => format!("lock=\"{}\"", quoted(&label.value())),

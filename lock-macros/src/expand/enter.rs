@@ -1,4 +1,4 @@
-//! The way into the lock: the same for every form of function.
+//! The code that acquires the lock. It is the same for every form of function.
 
 use proc_macro2::{Span, TokenStream};
 use quote::quote_spanned;
@@ -8,7 +8,7 @@ use super::parts::Parts;
 use super::refusal::{answer, refusal};
 use crate::args::Action;
 
-/// The statements from the site registry to the guard. A refusal returns.
+/// Returns the statements from the site registry to the guard. A refusal returns from the function.
 pub(super) fn enter(parts: &Parts<'_>, awaiting: bool) -> TokenStream {
     let span = Span::mixed_site();
     let private = parts.private();
@@ -35,7 +35,7 @@ pub(super) fn enter(parts: &Parts<'_>, awaiting: bool) -> TokenStream {
         (true, false) => quote_spanned!(span=> #private::enter_maybe_blocking(__request, __site, #fails_open)),
     };
     let refusal = refusal(parts);
-    // A `return` of a value that never exists would be unreachable.
+    // For a function that never returns, a `return` statement would be unreachable.
     let refusal = match parts.returned {
         Type::Never(_) => refusal,
         _ => quote_spanned!(span=> return #refusal),

@@ -1,4 +1,4 @@
-//! Plain functions that return a future, which is also what async-trait makes of methods.
+//! Plain functions that return a future. async-trait also turns methods into this form.
 
 use proc_macro2::{Span, TokenStream};
 use quote::quote_spanned;
@@ -9,7 +9,7 @@ use super::asynchronous::steps;
 use super::parts::{Parts, body};
 use crate::function::Function;
 
-/// The block of a function that returns a future: everything in it happens under the lock.
+/// Returns the block of a function that returns a future. All of its statements run under the lock.
 pub(super) fn block(parts: &Parts<'_>, function: &Function, boxed: bool) -> TokenStream {
     let (span, private) = (Span::mixed_site(), parts.private());
     let (fake_return, user_body, output) = (parts.fake_return(), body(function), &parts.returned);
@@ -25,7 +25,7 @@ pub(super) fn block(parts: &Parts<'_>, function: &Function, boxed: bool) -> Toke
     if boxed { quote_spanned!(span=> { #private::boxed(#whole) }) } else { quote_spanned!(span=> { #whole }) }
 }
 
-/// Lets the compiler choose the lifetime of the inner future, which may borrow our guard.
+/// Lets the compiler choose the lifetime of the inner future, which may borrow the guard.
 fn with_inferred_lifetimes(mut returned: Type) -> Type {
     struct Infer;
     impl VisitMut for Infer {
@@ -38,7 +38,7 @@ fn with_inferred_lifetimes(mut returned: Type) -> Type {
                     object.bounds.push(TypeParamBound::Lifetime(inferred));
                 }
                 Type::Path(path) => {
-                    // Only the path to the trait object; the output keeps its lifetimes.
+                    // Only the path to the trait object. The output keeps its lifetimes.
                     if let Some(segment) = path.path.segments.last_mut()
                         && let syn::PathArguments::AngleBracketed(arguments) = &mut segment.arguments
                     {

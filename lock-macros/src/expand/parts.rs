@@ -1,4 +1,4 @@
-//! The pieces that every form of function is expanded from.
+//! The parts from which every form of function is expanded.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote_spanned};
@@ -12,7 +12,7 @@ use crate::function::Function;
 use crate::returned::nameable;
 use crate::template::Template;
 
-/// The arguments, and what they need from the function.
+/// The arguments, with the properties of the function that they need.
 pub(super) struct Parts<'a> {
     pub(super) args: &'a Args,
     /// The path of the library.
@@ -28,13 +28,13 @@ impl<'a> Parts<'a> {
         Self { args, krate: args.krate(), function: &function.sig.ident, returned: nameable(returned) }
     }
 
-    /// The path of the module that expansions call.
+    /// Returns the path of the module that expansions call.
     pub(super) fn private(&self) -> TokenStream {
         let krate = &self.krate;
         quote_spanned!(Span::mixed_site()=> #krate::attribute)
     }
 
-    /// The templates of the key or keys, none if the keys are an iterator.
+    /// Returns the templates of the key or keys, or none if the keys are an iterator.
     pub(super) fn templates(&self) -> Vec<&Template> {
         match (&self.args.key, &self.args.keys) {
             (Some(key), _) => vec![&key.value],
@@ -43,7 +43,7 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// The metric label, unless it is the function's name.
+    /// Returns the metric label, unless it is the function's name.
     pub(super) fn label(&self) -> Option<LitStr> {
         if let Some(label) = &self.args.label {
             return Some(label.value.clone());
@@ -60,7 +60,7 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// Whether the body may run without a lock, so that there may be no guard.
+    /// Returns whether the body may run without a lock, so that the guard may be missing.
     pub(super) fn may_run_unlocked(&self) -> bool {
         self.args.when.is_some() || self.fails_open()
     }
@@ -69,12 +69,12 @@ impl<'a> Parts<'a> {
         matches!(self.args.on_error, Some(Arg { value: Action::RunUnlocked, .. }))
     }
 
-    /// What happens when the lock is lost.
+    /// Returns the action for a lost lock.
     pub(super) fn on_lost(&self, default: Action) -> Action {
         self.args.on_lost.as_ref().map_or(default, |option| option.value.clone())
     }
 
-    /// The link-time entry, which makes metrics exist before the first call.
+    /// Returns the link-time entry, which makes metrics exist before the first call.
     pub(super) fn site(&self) -> TokenStream {
         let span = Span::mixed_site();
         let private = self.private();
@@ -125,7 +125,7 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// The options as a function from `LockRequest` to `LockRequest`.
+    /// Returns the options as a function from `LockRequest` to `LockRequest`.
     fn settings(&self) -> TokenStream {
         let span = Span::mixed_site();
         let private = self.private();
@@ -196,7 +196,7 @@ impl<'a> Parts<'a> {
         quote_spanned!(span=> |__request| #request)
     }
 
-    /// The request for a lock that is shared, if it is.
+    /// Returns the request for a shared lock, if the lock is shared.
     fn sharing(&self, request: &TokenStream) -> TokenStream {
         let span = Span::mixed_site();
         let private = self.private();
@@ -216,7 +216,7 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// An unreachable return, from which the compiler takes the type of `?` and `return`.
+    /// Returns an unreachable return statement, from which the compiler infers the type of `?` and `return`.
     pub(super) fn fake_return(&self) -> TokenStream {
         let (private, returned) = (self.private(), &self.returned);
         if matches!(returned, Type::Never(_) | Type::Infer(_)) {
@@ -239,15 +239,15 @@ impl<'a> Parts<'a> {
         self.on_ok().then(|| quote_spanned!(Span::mixed_site()=> #private::min_hold_off(&__guard);))
     }
 
-    /// As [`min_hold_off`](Self::min_hold_off), turns it on again after a success. `output` gives
-    /// `Option<&Ret>`.
+    /// Like [`min_hold_off`](Self::min_hold_off), but turns it on again after a success. `output` is an expression of
+    /// type `Option<&Ret>`.
     pub(super) fn min_hold_on(&self, output: &TokenStream) -> Option<TokenStream> {
         let private = self.private();
         let at = Span::mixed_site().located_at(self.returned.span());
         self.on_ok().then(|| quote_spanned!(at=> #private::min_hold_on(&__guard, #output);))
     }
 
-    /// Tells how the run of a job ended. `output` gives `Option<&Ret>`.
+    /// Reports how the run of a job ended. `output` is an expression of type `Option<&Ret>`.
     pub(super) fn job_ended(&self, output: &TokenStream) -> Option<TokenStream> {
         let private = self.private();
         let span = Span::mixed_site();
@@ -261,7 +261,7 @@ impl<'a> Parts<'a> {
         })
     }
 
-    /// The version that the body is run once for, if it is.
+    /// Returns the version for which the body runs once, if there is one.
     pub(super) fn version(&self) -> Option<TokenStream> {
         let private = self.private();
         self.args.once_for.as_ref().map(|Arg { value, .. }| {
@@ -270,7 +270,7 @@ impl<'a> Parts<'a> {
         })
     }
 
-    /// The end of the lock, as a `Result<(), LockError>`. `output` gives `Option<&Ret>`.
+    /// Returns the end of the lock, as a `Result<(), LockError>`. `output` is an expression of type `Option<&Ret>`.
     pub(super) fn release(&self, output: &TokenStream, awaiting: bool) -> TokenStream {
         let (span, private) = (Span::mixed_site(), self.private());
         let end = match (self.args.once_for.is_some(), awaiting) {
@@ -293,7 +293,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// The user's body in our own braces: the compiler would call theirs "unused".
+/// Returns the user's body in generated braces. The compiler would report the user's braces as "unused".
 pub(super) fn body(function: &Function) -> TokenStream {
     let body = &function.body;
     let span = Span::mixed_site().located_at(function.body_span);

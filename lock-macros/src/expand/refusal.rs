@@ -8,7 +8,7 @@ use syn::spanned::Spanned;
 use super::parts::Parts;
 use crate::args::Action;
 
-/// The return value of a call that got no lock because of `__error`.
+/// Returns the value of a call that got no lock because of `__error`.
 pub(super) fn refusal(parts: &Parts<'_>) -> TokenStream {
     let default = Action::Error;
     let busy = parts.args.on_busy.as_ref().map_or(&default, |option| &option.value);
@@ -21,8 +21,8 @@ pub(super) fn refusal(parts: &Parts<'_>) -> TokenStream {
     quote_spanned!(span=> if #private::is_busy(&__error) { #busy } else { #other })
 }
 
-/// As [`answer`], but a mistake in the program is not answered by a value that hides it: a job whose
-/// `main` forgot to install a manager would silently never run.
+/// Like [`answer`], but a value never hides a mistake in the program. Otherwise a job whose `main` forgot to install a
+/// manager would silently never run.
 fn unless_mistaken(parts: &Parts<'_>, action: &Action) -> TokenStream {
     let (span, private, returned) = (Span::mixed_site(), parts.private(), &parts.returned);
     let never = matches!(returned, Type::Never(_));
@@ -51,7 +51,7 @@ fn unless_mistaken(parts: &Parts<'_>, action: &Action) -> TokenStream {
     }
 }
 
-/// Returns a mistake in the program if the return type can carry it, and else panics with it.
+/// Returns a mistake in the program if the return type can carry it, otherwise panics with it.
 fn mistaken(parts: &Parts<'_>) -> TokenStream {
     let (span, private, returned) = (Span::mixed_site(), parts.private(), &parts.returned);
     if parts.args.map_err.is_some() {
@@ -66,7 +66,7 @@ fn mistaken(parts: &Parts<'_>) -> TokenStream {
     })
 }
 
-/// The value that stands for `__error` in the return type.
+/// Returns the value that stands for `__error` in the return type.
 pub(super) fn answer(parts: &Parts<'_>, action: &Action) -> TokenStream {
     let span = Span::mixed_site();
     let (private, krate, returned) = (parts.private(), &parts.krate, &parts.returned);

@@ -12,7 +12,7 @@ use crate::args::Action;
 use crate::function::Function;
 use crate::returned::has_opaque;
 
-/// The block of a plain function: blocking acquire, the body as a closure, release.
+/// Returns the block of a plain function: blocking acquire, the body as a closure, release.
 pub(super) fn block(parts: &Parts<'_>, function: &Function) -> TokenStream {
     let (span, private) = (Span::mixed_site(), parts.private());
     let (enter, name_guard, user_body) = (enter(parts, false), parts.name_guard(), body(function));
@@ -25,7 +25,7 @@ pub(super) fn block(parts: &Parts<'_>, function: &Function) -> TokenStream {
             #private::synchronous(#private::Probe::<#returned>::new().verdict());
         })
     });
-    // Passed directly, so that the compiler takes it for an `FnOnce` and borrows can leave it.
+    // Passed directly, so that the compiler treats it as an `FnOnce` and borrows can leave it.
     let run = quote_spanned!(span=> #private::call(&__guard, move || -> #returned #user_body));
     let on_lost = parts.on_lost(Action::Error);
     let answer = answer(parts, &on_lost);

@@ -1,4 +1,4 @@
-//! The main forms, as people would write them. The expected text is in `snapshots/`.
+//! The main forms, as users would write them. The expected text is in `snapshots/`.
 
 use quote::quote;
 
@@ -9,7 +9,7 @@ fn pretty(arguments: proc_macro2::TokenStream, item: proc_macro2::TokenStream) -
     prettyplease::unparse(&syn::parse2(expanded).expect("the expansion is Rust"))
 }
 
-/// Compares with a file, or writes it when `UPDATE_SNAPSHOTS` is set.
+/// Compares the expansion with a file, or writes the file if `UPDATE_SNAPSHOTS` is set.
 fn snapshot(name: &str, arguments: proc_macro2::TokenStream, item: proc_macro2::TokenStream) {
     let text = pretty(arguments, item);
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/expand/snapshots").join(name);

@@ -12,18 +12,18 @@ use crate::expr::roots;
 
 pub(crate) use names::Names;
 
-/// One template, read.
+/// One template, parsed.
 pub(crate) struct Template {
     /// The literal as the user wrote it.
     pub(crate) literal: LitStr,
     pieces: Vec<Piece>,
 }
 
-/// A run of text, or one value.
+/// A piece of text, or one value.
 enum Piece {
     Text(String),
     Value {
-        /// What stands between the angle brackets, for error messages.
+        /// The text between the angle brackets, for error messages.
         source: String,
         expr: Box<Expr>,
         format: Format,
@@ -36,7 +36,7 @@ enum Format {
     Plain,
     /// By a spec of `std::fmt`, encoded.
     Spec(String),
-    /// By `Display`, as it is.
+    /// By `Display`, not encoded.
     Raw,
 }
 
@@ -47,7 +47,7 @@ impl Template {
         Ok(Self { literal, pieces })
     }
 
-    /// The text before the first value, if there is a value.
+    /// Returns the text before the first value, if there is a value.
     pub(crate) fn prefix(&self) -> Option<&str> {
         match self.pieces.as_slice() {
             [Piece::Text(text), Piece::Value { .. }, ..] => Some(text),
@@ -56,7 +56,7 @@ impl Template {
         }
     }
 
-    /// The name of the set of stripes: the text before the first value, without the delimiter at its end.
+    /// Returns the name of the set of stripes: the text before the first value, without the delimiter at its end.
     pub(crate) fn name_of_stripes(&self) -> Result<&str> {
         let name = self.prefix().unwrap_or_default().trim_end_matches(|c: char| !c.is_alphanumeric());
         if name.is_empty() {
@@ -69,7 +69,7 @@ impl Template {
         Ok(name)
     }
 
-    /// Spells the expression of type `Result<LockKey, LockError>` that renders this key.
+    /// Returns the expression of type `Result<LockKey, LockError>` that renders this key.
     pub(crate) fn render(&self, krate: &Path) -> TokenStream {
         let span = Span::mixed_site();
         let label = &self.literal;
@@ -88,7 +88,7 @@ impl Template {
                 quote_spanned!(span=> .segment(#source, ::core::format_args!(#format, #expr)))
             }
         });
-        // A statement of its own: what `format_args!` borrows must not live across an await.
+        // A separate statement, because the borrows of `format_args!` must not live across an await.
         quote_spanned!(span=> {
             let __key = #krate::KeyBuilder::new(#label) #(#steps)* .finish();
             __key
@@ -96,9 +96,9 @@ impl Template {
     }
 }
 
-/// Marks an expression as one that nobody wrote where it is shown, which is the whole literal: what the compiler or
-/// clippy would put in its place must not replace the key. The names that it starts from stay what they are: they mean
-/// what they mean where the key was written.
+/// Marks an expression as generated at the place of the whole literal. A suggestion of the compiler or of clippy must
+/// not replace the key. The names that the expression starts from keep their own place, so that they resolve where the
+/// key was written.
 fn placed(expr: &Expr, at: Span) -> TokenStream {
     fn place(tokens: TokenStream, roots: &[String], span: Span) -> TokenStream {
         let place = |tree| match tree {

@@ -1,4 +1,4 @@
-//! What a template means next to a function: names that are no parameters, and placeholders of other languages.
+//! Checks a template against its function: names that are not parameters, and placeholders of other languages.
 
 use proc_macro2::Ident;
 use syn::ext::IdentExt;
@@ -18,12 +18,12 @@ pub(crate) struct Names {
     pub(crate) bound: Vec<String>,
     /// Whether it has a `self`.
     pub(crate) receiver: bool,
-    /// Whether async-trait replaced a pattern by a name of its own.
+    /// Whether async-trait replaced a pattern by its own name.
     pub(crate) replaced: bool,
 }
 
 impl Names {
-    /// Complains of a name of the guard that would hide a parameter.
+    /// Reports a name of the guard that would hide a parameter.
     pub(crate) fn hidden_by(&self, guard: &Ident) -> Option<Error> {
         let hidden = guard.unraw().to_string();
         self.binds(&hidden).then(|| {
@@ -40,26 +40,26 @@ impl Names {
         })
     }
 
-    /// Whether a parameter has this name.
+    /// Returns whether a parameter has this name.
     pub(crate) fn binds(&self, name: &str) -> bool {
         self.bound.iter().any(|bound| bound == name)
     }
 
-    /// The parameters as the source must spell them.
+    /// Returns the parameters as the source must write them.
     fn spelled(&self) -> Vec<String> {
         self.bound.iter().map(|name| spelled(name)).collect()
     }
 }
 
-/// Spells a name so that it is no keyword.
+/// Writes a name so that it is not read as a keyword.
 fn spelled(name: &str) -> String {
     let as_it_is = name == "self" || syn::parse_str::<Ident>(name).is_ok();
     if as_it_is { name.to_owned() } else { format!("r#{name}") }
 }
 
 impl Template {
-    /// Collects the mistakes that only show next to the function: names that are no parameters,
-    /// and placeholders of other languages.
+    /// Collects the mistakes that only show next to the function: names that are not parameters, and placeholders of
+    /// other languages.
     pub(crate) fn check(&self, names: &Names) -> Vec<Error> {
         let mut errors = Vec::new();
         let mut told: Vec<String> = Vec::new();
@@ -82,7 +82,7 @@ impl Template {
 
 fn unknown_name(literal: &LitStr, root: &str, names: &Names) -> Option<Error> {
     let known = if root == "self" { names.receiver } else { names.binds(root) };
-    // Constants and statics are for the compiler to resolve.
+    // Constants and statics are left for the compiler to resolve.
     if known || root.starts_with(|c: char| c.is_uppercase()) {
         return None;
     }
@@ -148,7 +148,7 @@ fn foreign_placeholder(literal: &LitStr, text: &str, names: &Names) -> Option<Er
     Some(Error::new(literal.span(), format!("`{found}` {SHARED}. Write {advice}")))
 }
 
-/// What stands up to the closing bracket, with it, and what stands inside.
+/// Returns the text up to and including the closing bracket, and the text inside.
 fn between(text: &str, opening: usize, closing: char) -> Option<(&str, &str)> {
     let end = text.find(closing)?;
     Some((&text[..=end], text[opening..end].trim()))

@@ -1,4 +1,4 @@
-//! Reading a template: text, and values between angle brackets.
+//! Reads a template: text, and values between angle brackets.
 
 use proc_macro2::Ident;
 use syn::ext::IdentExt;
@@ -8,11 +8,11 @@ use syn::{Error, Expr, LitStr, Result};
 use super::{Format, Piece};
 use crate::text::visible;
 
-/// The longest key, as `lock_core` has it.
+/// The longest key, like in `lock_core`.
 const MAX_KEY_BYTES: usize = 512;
 /// The longest text between two angle brackets.
 const MAX_VALUE_BYTES: usize = 512;
-/// How deep brackets may stand in each other in a value.
+/// How deep brackets may be nested in a value.
 const MAX_DEPTH: usize = 32;
 
 /// Reads the text of a template.
@@ -70,7 +70,7 @@ pub(super) fn pieces(literal: &LitStr) -> Result<Vec<Piece>> {
     Ok(pieces)
 }
 
-/// Reads one value, up to and with its closing bracket: the shortest prefix that is an expression.
+/// Reads one value, up to and including its closing bracket. This is the shortest prefix that is an expression.
 fn value(text: &str, literal: &LitStr) -> Result<(Piece, usize)> {
     let fail = |message: String| Error::new(literal.span(), message);
     let mut forbidden = None;
@@ -125,7 +125,7 @@ fn value(text: &str, literal: &LitStr) -> Result<(Piece, usize)> {
     }))
 }
 
-/// How deep brackets stand in each other, those in texts too.
+/// Returns how deep brackets are nested, including brackets in texts.
 fn depth(content: &str) -> usize {
     let (mut open, mut deepest) = (0_usize, 0);
     for byte in content.bytes() {
@@ -143,8 +143,8 @@ fn is_keyword(content: &str) -> bool {
     Ident::parse_any.parse_str(content).is_ok() && syn::parse_str::<Ident>(&format!("r#{}", content.trim())).is_ok()
 }
 
-/// Finds two values with no text between them that could say where the first one ends. An encoding in a
-/// value is made of `%` and digits, so these cannot.
+/// Finds two values whose separating text cannot show where the first one ends. An encoding in a value consists of `%`
+/// and hexadecimal digits, so these do not separate.
 fn unseparated(pieces: &[Piece]) -> Option<(&str, &str)> {
     let mut last: Option<&str> = None;
     for piece in pieces {

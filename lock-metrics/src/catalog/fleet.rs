@@ -1,4 +1,4 @@
-//! What the elected inspector reads from Redis, for the whole fleet.
+//! Metrics that the elected inspector reads from Redis, for the whole fleet.
 
 use super::{Metric, MetricKind, MetricUnit};
 

@@ -1,4 +1,4 @@
-//! What a process holds and waits for at this moment.
+//! Metrics of the current holds and waits of a process.
 
 use super::{Metric, MetricKind, MetricUnit};
 

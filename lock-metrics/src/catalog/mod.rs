@@ -1,7 +1,7 @@
 //! Every metric of this crate: its name, type, unit, labels, buckets and help, in one table.
 //!
-//! Tests check dashboards, alert rules and documents against this table, in both directions. The
-//! names are written in full so that a search for the name on a dashboard ends here.
+//! Tests check dashboards, alert rules and documents against this table, in both directions. The names are written in
+//! full, so that a search for a name on a dashboard ends here.
 
 pub(crate) mod fleet;
 mod live;
@@ -22,7 +22,7 @@ pub(crate) use topology::{
     QUORUM_REPAIRS, QUORUM_ROUNDS, REDIRECTIONS, REPLICAS, SLOTS_OPEN, STORE_INFO, TOPOLOGY_CHANGES,
 };
 
-/// Describes one metric: what [`catalog`] lists.
+/// Describes one metric. [`catalog`] lists all of them.
 ///
 /// ```
 /// for metric in lock_metrics::catalog() {
@@ -53,7 +53,7 @@ pub enum MetricKind {
     Counter,
     /// A value that goes up and down.
     Gauge,
-    /// A classic histogram with these upper bounds; the bound at infinity is left out.
+    /// A classic histogram with these upper bounds. The bound at infinity is left out.
     Histogram(&'static [f64]),
 }
 
@@ -70,7 +70,7 @@ pub enum MetricKind {
 pub enum MetricUnit {
     /// A number of things.
     Count,
-    /// Seconds, or seconds since the Unix epoch if the name says `timestamp`.
+    /// Seconds, or seconds since the Unix epoch if the name contains `timestamp`.
     Seconds,
     /// A share between 0 and 1.
     Ratio,
@@ -117,7 +117,7 @@ impl Metric {
         self.help
     }
 
-    /// Returns the upper bounds of a histogram; empty for everything else.
+    /// Returns the upper bounds of a histogram. Empty for other types.
     #[must_use]
     pub const fn buckets(&self) -> &'static [f64] {
         match self.kind {
@@ -131,7 +131,7 @@ impl Metric {
 ///
 /// # Examples
 ///
-/// Gives the application's own exporter the buckets that it needs, so that it does not turn our histograms into
+/// Gives the buckets to the application's own exporter. Without them, it turns the histograms of this crate into
 /// summaries (see [`Builder::with_existing_recorder`](crate::Builder::with_existing_recorder)):
 ///
 /// ```
@@ -220,8 +220,8 @@ pub(crate) static LABEL_OVERFLOW: Metric = Metric::new(
 pub(crate) static WAIT: Metric = Metric::new(
     "distributed_lock_wait_seconds",
     MetricKind::Histogram(&[
-        // People wait for 1, 3 or 10 s: bounds slightly above these keep such waits in a bucket that
-        // looks right.
+        // Programs often wait at most 1, 3 or 10 s. Bounds slightly above these keep such waits in a bucket that looks
+        // right.
         0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1.1, 1.6, 2.1, 2.6, 3.1, 4.1, 5.1, 7.6,
         10.5, 30.5,
     ]),

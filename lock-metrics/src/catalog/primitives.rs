@@ -1,4 +1,4 @@
-//! Permits, stripes, leaders, jobs, and locks inside locks.
+//! Metrics of permits, stripes, leaders, jobs, and locks inside locks.
 
 use super::{Metric, MetricKind, MetricUnit};
 

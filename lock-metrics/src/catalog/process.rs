@@ -1,4 +1,4 @@
-//! The process itself, and the clocks of everything that it tells.
+//! Metrics of the process itself, and of the clocks behind its timestamps.
 
 use super::{Metric, MetricKind, MetricUnit};
 

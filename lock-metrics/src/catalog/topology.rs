@@ -1,4 +1,4 @@
-//! Who serves which locks, and what of it would survive a failure.
+//! Metrics of the servers behind the locks, and of what would survive a failure.
 
 use super::{Metric, MetricKind, MetricUnit};
 

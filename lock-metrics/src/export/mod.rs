@@ -1,8 +1,8 @@
-//! The two ways out: Prometheus text, and the application's own recorder.
+//! The two outputs: Prometheus text, and the application's own recorder.
 //!
-//! Handles are created for every export and thrown away. That costs a few microseconds per lock
-//! name and scrape, and avoids the worst traps of long-lived handles: one that is taken before a
-//! recorder exists, or kept beyond the recorder's `idle_timeout`, is dead for ever.
+//! Handles are created for every export and dropped afterwards. That costs a few microseconds per lock name and scrape.
+//! A long-lived handle would be dead for ever if it was created before the recorder, or if it outlived the recorder's
+//! `idle_timeout`.
 
 pub(crate) mod collect;
 pub(crate) mod openmetrics;
@@ -25,12 +25,12 @@ use crate::words::trace::Exemplar;
 /// The buckets of the application's own histograms, which would otherwise be summaries.
 const DEFAULT_BUCKETS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
-/// Renders everything as Prometheus text.
+/// Renders all metrics as Prometheus text.
 ///
-/// The application's own metrics come from the recorder of `metrics-exporter-prometheus`. Our own
-/// series do not go through it. It takes single samples of histograms and keeps each of them (16 bytes,
-/// 70 ns) until it is read, while ours are added up already. And it shows a gauge for ever once it is
-/// set, while ours end. Our series are written after its text.
+/// The application's own metrics come from the recorder of `metrics-exporter-prometheus`. The series of this crate
+/// bypass it for two reasons. The recorder takes single samples of histograms and keeps each of them (16 bytes, 70 ns)
+/// until it is read. This crate has already added them up. And the recorder shows a gauge for ever once it is set,
+/// while series of this crate end. The series of this crate are written after the recorder's text.
 pub(crate) struct Text {
     pub(crate) recorder: Arc<PrometheusRecorder>,
     handle: PrometheusHandle,
@@ -40,7 +40,7 @@ pub(crate) struct Text {
 
 impl Text {
     pub(crate) fn new() -> Self {
-        // Only an empty list of buckets is refused.
+        // An empty list of buckets is the only error here.
         let builder = PrometheusBuilder::new();
         let recorder = builder.set_buckets(&DEFAULT_BUCKETS).unwrap_or_default().build_recorder();
         let handle = recorder.handle();
@@ -56,7 +56,7 @@ impl Text {
         self.write(core, false)
     }
 
-    /// Renders the same with exemplars, which only OpenMetrics can carry.
+    /// Renders the same with exemplars, which only OpenMetrics supports.
     pub(crate) fn render_openmetrics(&self, core: &Core) -> String {
         openmetrics::from_text(&self.write(core, true))
     }
@@ -158,14 +158,15 @@ fn pairs(metric: &Metric, values: &[&str]) -> String {
     pairs
 }
 
-/// Passes everything to the recorder that the application installed, whenever that was.
+/// Passes all metrics to the recorder that the application has installed, at any time.
 #[derive(Debug, Default)]
 pub(crate) struct Bridge {
     /// The address of the recorder that was fed last.
     recorder: usize,
-    /// What the recorder got of each histogram, because it takes only new samples.
+    /// The buckets of each histogram that the recorder got already, because it takes only new samples.
     told: HashMap<(&'static str, Vec<String>), Vec<Bucket>>,
-    /// What the recorder got of each counter. Not every recorder takes totals: for some, each handle is new.
+    /// The value of each counter that the recorder got already. Some recorders do not take totals: for them, each
+    /// handle is new.
     totals: HashMap<Key, u64>,
     /// The gauges that the recorder got last.
     gauges: HashSet<Key>,
@@ -176,8 +177,7 @@ impl Bridge {
         metrics::with_recorder(|recorder| {
             let address = std::ptr::from_ref(recorder).cast::<()>().addr();
             if self.recorder != address {
-                // A recorder was installed since: it must get everything that was counted before
-                // it.
+                // A new recorder was installed. It must get all earlier counts.
                 self.recorder = address;
                 self.told.clear();
                 self.totals.clear();
@@ -188,7 +188,7 @@ impl Bridge {
                 BridgeSink { recorder, told: &mut self.told, totals: &mut self.totals, gauges: HashSet::new() };
             core.collect(&mut sink);
             let BridgeSink { gauges, .. } = sink;
-            // A recorder cannot end a series; NaN never makes a comparison true.
+            // A recorder cannot end a series. NaN never makes a comparison true, so it triggers no alert.
             for gone in self.gauges.difference(&gauges) {
                 gauge(recorder, gone).set(f64::NAN);
             }
@@ -232,7 +232,7 @@ impl Sink for BridgeSink<'_> {
         for (now, before) in buckets.iter().zip(told.iter_mut()) {
             let new = now.count - before.count;
             if new > 0 {
-                // Fewer than 2^52 samples and a sum of their seconds are exact enough for a mean.
+                // With fewer than 2^52 samples, the sum of their seconds is exact enough for a mean.
                 #[expect(clippy::cast_precision_loss, reason = "see above")]
                 let mean = (now.sum - before.sum) / new as f64;
                 histogram.record_many(mean, usize::try_from(new).unwrap_or(usize::MAX));
@@ -264,8 +264,7 @@ fn key(metric: &Metric, values: &[&str]) -> Key {
 
 fn describe(recorder: &dyn Recorder, settings: &Settings) {
     for metric in catalog().filter(|metric| metric.buckets().is_empty() || settings.exports(metric.name())) {
-        // An exporter may append the unit to the name: the names of counts and ratios already say
-        // what they are.
+        // An exporter may append the unit to the name. The names of counts and ratios already contain it.
         let unit = (metric.unit() == MetricUnit::Seconds).then_some(Unit::Seconds);
         let (name, help) = (metric.name().into(), metric.help().into());
         match metric.kind() {

@@ -1,4 +1,4 @@
-//! The same series in the format of OpenMetrics, which alone can carry exemplars.
+//! The same series in the OpenMetrics format, the only one that supports exemplars.
 
 use std::fmt::Write as _;
 
@@ -9,14 +9,14 @@ pub(crate) const TEXT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// The content type of OpenMetrics.
 pub(crate) const OPENMETRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Rewrites Prometheus text: counters are named without their suffix, those that have none have no type, and the end
+/// Rewrites Prometheus text. A counter is named without its suffix. A counter without the suffix gets no type. The end
 /// is marked.
 pub(crate) fn from_text(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + text.len() / 64);
     let mut help = None;
     for line in text.lines().filter(|line| !line.is_empty()) {
         if let Some(rest) = line.strip_prefix("# HELP ") {
-            // What it is the help of, the type tells.
+            // The type line that follows tells which metric this help belongs to.
             help = rest.split_once(' ');
         } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
             let (family, kind) = match (kind, name.strip_suffix("_total")) {
@@ -37,7 +37,7 @@ pub(crate) fn from_text(text: &str) -> String {
     out
 }
 
-/// Returns whether a client prefers OpenMetrics, by its `Accept`.
+/// Returns whether a client prefers OpenMetrics, by its `Accept` header.
 pub(crate) fn is_preferred(accept: &str) -> bool {
     let (mut open, mut text) = (0.0, 0.0);
     for range in accept.split(',') {

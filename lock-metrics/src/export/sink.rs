@@ -1,4 +1,4 @@
-//! Where the series go: each way out takes them as its form demands.
+//! The receiver of the series. Each output implements it in its own form.
 
 use crate::catalog::Metric;
 use crate::state::histogram::Bucket;

@@ -1,12 +1,12 @@
-//! Maps a rendered key back to the name that metrics show.
+//! Maps a rendered key to the lock name in metrics.
 
 use crate::state::OTHER;
 
-/// The names of an inspector, and the rules that say which keys belong to them.
+/// The names of an inspector, with the rules that assign keys to them.
 #[derive(Clone, Debug)]
 pub(super) struct Classes {
     names: Vec<String>,
-    /// The most specific first.
+    /// The most specific pattern comes first.
     patterns: Vec<Pattern>,
 }
 
@@ -15,7 +15,7 @@ struct Pattern {
     /// The number of its name.
     name: usize,
     shape: Shape,
-    /// The number of its literal bytes: the more, the more specific.
+    /// The number of its literal bytes. A pattern with more of them is more specific.
     literal: usize,
 }
 
@@ -28,7 +28,7 @@ enum Shape {
 #[derive(Clone, Debug)]
 struct Template {
     pieces: Vec<Piece>,
-    /// What a value is encoded in, beside what it always is.
+    /// The characters that are encoded in values, besides those that are always encoded.
     delimiters: Vec<char>,
 }
 
@@ -42,7 +42,7 @@ enum Piece {
 }
 
 impl Classes {
-    /// Starts with the name for all keys that match nothing.
+    /// Starts with the name for keys that match no pattern.
     pub(super) fn new() -> Self {
         Self { names: vec![OTHER.to_owned()], patterns: Vec::new() }
     }
@@ -52,7 +52,7 @@ impl Classes {
         self.add(name, Shape::Template(Template::new(template)));
     }
 
-    /// Counts keys that begin with this prefix under this name.
+    /// Counts keys with this prefix under this name.
     pub(super) fn add_prefix(&mut self, prefix: &str, name: &str) {
         self.add(name, Shape::Prefix(prefix.to_owned()));
     }
@@ -70,7 +70,7 @@ impl Classes {
         self.patterns.insert(at, Pattern { name: number, shape, literal });
     }
 
-    /// Returns every name, the one for unmatched keys first.
+    /// Returns every name. The name for unmatched keys comes first.
     pub(super) fn names(&self) -> &[String] {
         &self.names
     }
@@ -104,7 +104,7 @@ impl Piece {
 }
 
 impl Template {
-    /// The delimiters are those by which `lock_core::KeyBuilder` encodes values.
+    /// Uses the delimiters by which `lock_core::KeyBuilder` encodes values.
     fn new(template: &str) -> Self {
         let pieces = pieces(template);
         let mut delimiters = Vec::new();
@@ -117,7 +117,7 @@ impl Template {
                 let touches = i == 0 && after || i == last && before;
                 (!c.is_alphanumeric() && (touches || !matches!(c, '-' | '_' | '.'))).then_some(c)
             }));
-            // What separates two values is never in them.
+            // The character that separates two values never appears in them.
             let ends = |c: &char| !matches!(c, '%' | '0'..='9' | 'A'..='F');
             if after && before && !text.chars().any(|c| ends(&c) && delimiters.contains(&c)) {
                 delimiters.extend(text.chars().find(ends));
@@ -126,7 +126,7 @@ impl Template {
         Self { pieces, delimiters }
     }
 
-    /// Follows every path through the pieces at once, so that no key takes long, whatever the template.
+    /// Follows every path through the pieces at once, so that no key takes long with any template.
     fn fits(&self, key: &str) -> bool {
         let mut ends = vec![false; key.len() + 1];
         ends[0] = true;
@@ -150,7 +150,7 @@ impl Template {
         ends[key.len()]
     }
 
-    /// Returns whether an encoded value may contain a character. `%` begins one that is encoded.
+    /// Returns whether an encoded value may contain a character. `%` begins an encoded character.
     fn may_be_in_a_value(&self, c: char) -> bool {
         c == '%' || !(c.is_control() || matches!(c, '{' | '}' | '#') || self.delimiters.contains(&c))
     }
@@ -172,7 +172,7 @@ fn pieces(template: &str) -> Vec<Piece> {
                     pieces.push(Piece::Text(std::mem::take(&mut text)));
                 }
                 let (mut depth, mut inside) = (1, String::new());
-                // An expression may contain brackets itself.
+                // An expression may itself contain brackets.
                 while depth > 0 {
                     let Some(c) = chars.next() else { break };
                     match c {

@@ -1,13 +1,13 @@
-//! A command under `lockctl run`: it exports no metrics, so what is known of it is what its call site says.
+//! A command under `lockctl run`. It exports no metrics, so its call site is the only source of information.
 
 use std::time::Duration;
 
 const PREFIX: &str = "lockctl run ";
 const THRESHOLD: &str = " (stuck after ";
 
-/// What the call site of a holder says, if it is `lockctl run`.
+/// The data in the call site of a holder that is `lockctl run`.
 pub(super) struct Command {
-    /// The age at which it counts as stuck, if it said one.
+    /// The age at which it counts as stuck, if the call site gives one.
     pub(super) stuck_after: Option<Duration>,
 }
 

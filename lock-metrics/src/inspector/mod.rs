@@ -1,4 +1,4 @@
-//! Looks at the locks of the whole fleet in the store, from one elected instance.
+//! Inspects the locks of the whole fleet in the store, from one elected instance.
 
 mod classify;
 mod command;
@@ -24,16 +24,17 @@ use crate::state::{Core, INSPECTOR_KEY, OTHER};
 use crate::words::labels::mode_of;
 use crate::words::time::Moment;
 
-/// The lease of the election: after a crash another instance takes over within this and an interval.
+/// The lease of the election. After a crash, another instance takes over within this time and one interval.
 const TERM: Duration = Duration::from_secs(30);
 
-/// Counts the locks that the store holds for the whole fleet, and exports them per lock name.
+/// Counts the locks that the store has for the whole fleet, and exports them per lock name.
 ///
-/// Every process may start one: they elect one of them, with the lock `distributed-lock:inspector`,
-/// and the others export nothing. That lock is held for as long as its holder lives, and is left out
-/// of every metric and live view. The elected one walks through the keys, of Redis with a paced `SCAN`, on a
-/// thread of its own, never during a scrape. Its numbers show what no process can know of itself:
-/// locks of processes that died, locks without an expiry, locks of other libraries.
+/// Every process may start one. They elect one of them with the lock `distributed-lock:inspector`, and the others
+/// export nothing. That lock is held as long as its holder lives, and is left out of every metric and live view.
+///
+/// The elected inspector walks through the keys on its own thread, never during a scrape. On Redis it uses a paced
+/// `SCAN`. Its numbers show facts that a process cannot report about itself: locks of processes that died, locks
+/// without an expiry, and locks of other libraries.
 ///
 /// ```no_run
 /// let metrics = lock_metrics::install()?;
@@ -45,21 +46,20 @@ const TERM: Duration = Duration::from_secs(30);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// A key counts under the name that its holder stored with it, whichever program that is. A key
-/// without a stored name, which belongs to another library, counts under the most specific template or
-/// prefix that matches it, else under `other`: see [`with_template`](Self::with_template) and
-/// [`with_prefix`](Self::with_prefix).
+/// A key counts under the name that its holder stored with it, in any program. A key without a stored name belongs to
+/// another library. It counts under the most specific template or prefix that matches it, otherwise under `other`: see
+/// [`with_template`](Self::with_template) and [`with_prefix`](Self::with_prefix).
 ///
-/// The URL of any node of a Redis Cluster stands for all of its masters: one scan reads them one
-/// after the other, and the numbers cover all of them. See [`FleetReader`].
+/// The URL of any node of a Redis Cluster stands for all of its masters. One scan reads them one after the other, and
+/// the numbers cover all of them. See [`FleetReader`].
 ///
-/// On Redis it needs `SCAN`, `GETRANGE`, `PTTL`, `ZCOUNT`, `ZRANGE` and `HMGET` besides what taking a lock needs; in a cluster it
-/// also needs `CLUSTER SLOTS`, `CLUSTER NODES` and `ASKING`. Start one for each metrics handle.
+/// On Redis it needs `SCAN`, `GETRANGE`, `PTTL`, `ZCOUNT`, `ZRANGE` and `HMGET`, in addition to the commands for taking
+/// a lock. In a cluster it also needs `CLUSTER SLOTS`, `CLUSTER NODES` and `ASKING`. Start one for each metrics handle.
 #[derive(Clone)]
 #[must_use = "an inspector does nothing before it is started"]
 pub struct Inspector {
     reader: Arc<FleetReader>,
-    /// The name of the store, without that of the namespace.
+    /// The name of the store, without the namespace.
     store: Arc<str>,
     classes: Classes,
     scan: ScanOptions,
@@ -71,7 +71,7 @@ pub struct Inspector {
 /// See the example of [`Inspector`].
 #[derive(Debug)]
 pub struct InspectorHandle {
-    /// Stops it when dropped.
+    /// Stops the inspector when dropped.
     stop: oneshot::Sender<Infallible>,
     /// Closed when its thread has ended.
     ended: oneshot::Receiver<Infallible>,
@@ -80,8 +80,8 @@ pub struct InspectorHandle {
 impl InspectorHandle {
     /// Stops the inspector, and waits until another instance can be elected.
     ///
-    /// Dropping the handle does the same without waiting. At the end of a program the thread may then
-    /// be cut off, and no instance inspects until the lease of the election ends, 30 s later.
+    /// Dropping the handle does the same without waiting. At the end of a program the thread may then be killed. No
+    /// instance inspects until the lease of the election ends, 30 s later.
     ///
     /// # Cancel safety
     ///
@@ -94,15 +94,15 @@ impl InspectorHandle {
 
 impl Inspector {
     /// Prepares to inspect the store of a URL: a Redis server, the cluster of a node, or another store that has a
-    /// [`lock_core::Inspector`]. Opens nothing yet.
+    /// [`lock_core::Inspector`]. Opens no connection yet.
     ///
-    /// With `?key_prefix=prod:` in the URL it inspects only that namespace; names, templates and prefixes are given
+    /// With `?key_prefix=prod:` in the URL, it inspects only that namespace. Names, templates and prefixes are given
     /// without the key prefix.
     ///
     /// # Errors
     ///
-    /// [`LockErrorKind::Misconfigured`](lock_core::LockErrorKind::Misconfigured) if the URL cannot be
-    /// read. The text never repeats the URL.
+    /// [`LockErrorKind::Misconfigured`](lock_core::LockErrorKind::Misconfigured) if the URL cannot be read. The text
+    /// never repeats the URL.
     pub fn new(url: &str) -> Result<Self, LockError> {
         let mut classes = Classes::new();
         for site in sites() {
@@ -115,32 +115,33 @@ impl Inspector {
 
     /// Names the store in metrics. Default: the address in the URL.
     ///
-    /// It must be the name under which the managers know the store, see
-    /// [`LockManagerBuilder::store_name`](lock_core::LockManagerBuilder::store_name): the locks in Redis
-    /// are compared with what those managers' processes hold. As with them, a namespace is shown as `name#prefix`.
+    /// The name must be the one by which the managers name the store, see
+    /// [`LockManagerBuilder::store_name`](lock_core::LockManagerBuilder::store_name): the locks in Redis are compared
+    /// with the holds that those managers' processes report. As with the managers, a namespace is shown as
+    /// `name#prefix`.
     pub fn with_store_name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.store = name.into();
         self
     }
 
-    /// Counts keys rendered from a template, such as `lock:user:<user_id>`, under a lock name, if the
-    /// holder stored none.
+    /// Counts keys rendered from a template, for example `lock:user:<user_id>`, under a lock name. Applies to keys
+    /// whose holder stored no name.
     ///
-    /// The name should be the one in the holders' own metrics, so that both can be compared.
+    /// Use the name in the holders' own metrics, so that both can be compared.
     pub fn with_template(mut self, template: &str, lock: &str) -> Self {
         self.classes.add_template(template, lock);
         self
     }
 
-    /// Counts keys that begin with this prefix under a lock name. String values that are not in our
-    /// format count too, as locks of other clients.
+    /// Counts keys with this prefix under a lock name. String values in a foreign format count too, as locks of other
+    /// clients.
     pub fn with_prefix(mut self, prefix: &str, lock: &str) -> Self {
         self.classes.add_prefix(prefix, lock);
         self.scan = self.scan.with_foreign_prefix(prefix);
         self
     }
 
-    /// Limits the scan to keys that begin with this prefix. Default: no limit.
+    /// Limits the scan to keys with this prefix. Default: no limit.
     pub fn with_keys_below(mut self, prefix: &str) -> Self {
         self.scan = self.scan.with_prefix(prefix);
         self
@@ -152,8 +153,8 @@ impl Inspector {
         self
     }
 
-    /// Sets about how many keys one scan looks at, on all servers together. Default a million. A scan
-    /// that stops at this limit is reported by `distributed_lock_inspector_truncated`.
+    /// Sets about how many keys one scan visits, on all servers together. Default a million. A scan that stops at this
+    /// limit is reported by `distributed_lock_inspector_truncated`.
     pub fn with_max_keys(mut self, max_keys: u64) -> Self {
         self.scan = self.scan.with_max_keys(max_keys);
         self
@@ -165,9 +166,9 @@ impl Inspector {
         self
     }
 
-    /// Joins the election, on a thread of its own.
+    /// Joins the election, on its own thread.
     ///
-    /// A server that cannot be reached is tried again for ever; see the age of
+    /// If the server cannot be reached, the inspector retries for ever. Watch the age of
     /// `distributed_lock_inspector_last_success_timestamp_seconds`.
     ///
     /// # Errors
@@ -180,7 +181,7 @@ impl Inspector {
         let (ready, is_ready) = mpsc::channel();
         let thread = thread::Builder::new().name("lock-inspector".to_owned()).spawn(move || {
             let _ending = ending;
-            // Built and dropped here: a runtime must not be dropped inside the caller's.
+            // Built and dropped here: a runtime must not be dropped inside the caller's runtime.
             let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
                 Ok(runtime) => runtime,
                 Err(error) => return drop(ready.send(Err(error))),
@@ -195,8 +196,7 @@ impl Inspector {
         Ok(InspectorHandle { stop, ended })
     }
 
-    /// Scans once, without an election, and exports what it finds. It is meant for programs that
-    /// run now and then, and for tests.
+    /// Scans once, without an election, and exports the results. For programs that run now and then, and for tests.
     ///
     /// # Errors
     ///
@@ -232,14 +232,14 @@ impl Inspector {
                 Err(error) => {
                     // Another master of a cluster may serve the key by now.
                     manager = None;
-                    // Logged once: the age of the last scan shows that the failure goes on.
+                    // Logged once. The age of the last scan shows that the failure continues.
                     if !complained {
                         tracing::warn!(node = self.reader.node(), %error, "cannot take part in the inspector's election");
                     }
                     complained = true;
                 }
             }
-            // Jitter, so that instances started together do not keep asking at the same time.
+            // The jitter keeps instances that were started together from polling at the same time.
             pause(self.interval.min(TERM / 2).mul_f64(0.75 + jitter() / 2.0)).await;
         }
     }
@@ -249,7 +249,7 @@ impl Inspector {
         let locks = match manager {
             Some(locks) => locks,
             none => {
-                // Each namespace has an inspector of its own.
+                // Each namespace has its own inspector.
                 let prefix = self.reader.key_prefix();
                 let key = LockKey::new(format!("{prefix}{INSPECTOR_KEY}"))?;
                 let store = self.reader.store_of(&key).await?;
@@ -263,7 +263,7 @@ impl Inspector {
 
     /// Scans until the term ends.
     async fn serve(&self, core: &Core, term: &LockGuard) {
-        // Until the first scan ends, the metrics show that there was none.
+        // Until the first scan ends, the metrics show that no scan has been made.
         core.publish(&self.shown_store(), Some(Fleet::default()));
         let scans = async {
             let mut known = Fleet::default();
@@ -281,7 +281,7 @@ impl Inspector {
         }
     }
 
-    /// Returns the name of the store as metrics show it: that of the managers of the same namespace.
+    /// Returns the name of the store as metrics show it. It is the name that managers of the same namespace use.
     fn shown_store(&self) -> String {
         match self.reader.key_prefix() {
             "" => String::from(&*self.store),
@@ -289,7 +289,7 @@ impl Inspector {
         }
     }
 
-    /// Scans once. `known` is what earlier scans found: those locks are exported as 0 from now on.
+    /// Scans once. `known` has the locks of earlier scans. If such a lock is gone, it is exported as 0.
     async fn inspect(&self, core: &Core, known: &mut Fleet) -> Result<(), LockError> {
         let clock = Clock::system();
         let begun = clock.now();
@@ -322,8 +322,8 @@ impl Inspector {
         Ok(())
     }
 
-    /// Returns where a key counts, by the name that its holder stored: older holders and other libraries store none, so
-    /// it is guessed. `None` for the inspector's own.
+    /// Returns the lock under which a key counts, by the name that its holder stored. Older holders and other libraries
+    /// store none, so the name is guessed for them. `None` for the inspector's own lock.
     fn counted<'a>(&self, found: &'a mut Fleet, key: &LockKey, stored: Option<&str>) -> Option<&'a mut FleetLock> {
         // Templates and names do not contain the prefix of a namespace.
         let key = key.as_str().strip_prefix(self.reader.key_prefix()).unwrap_or(key.as_str());
@@ -340,7 +340,7 @@ impl Inspector {
 
 impl FleetLock {
     fn add(&mut self, entry: &LockEntry, now: Moment) {
-        // What could not be read is unknown, and so is every sum that it belongs to.
+        // If one queue could not be read, every sum with it is unknown.
         let waiters = entry.waiters.map(|waiters| u32::try_from(waiters).unwrap_or(u32::MAX));
         self.waiters = self.waiters.zip(waiters).map(|(known, more)| known.saturating_add(more));
         if entry.is_without_ttl() {

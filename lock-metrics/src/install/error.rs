@@ -1,4 +1,4 @@
-//! Why metrics were not installed.
+//! The reasons why metrics were not installed.
 
 use std::error::Error as StdError;
 use std::net::SocketAddr;
@@ -6,7 +6,7 @@ use std::{fmt, io};
 
 use crate::catalog::{Metric, catalog};
 
-/// Why metrics were not installed. Nothing is left behind.
+/// The reason why metrics were not installed. The failed call leaves no traces in the process.
 ///
 /// ```
 /// use lock_metrics::InstallError;
@@ -23,23 +23,23 @@ use crate::catalog::{Metric, catalog};
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum InstallError {
-    /// They are installed already; [`installed`](crate::installed) returns them.
+    /// They are already installed. [`installed`](crate::installed) returns them.
     AlreadyInstalled,
-    /// The application, or another library, has installed a recorder already.
+    /// The application, or another library, has already installed a recorder.
     RecorderPresent,
     /// The listener could not be bound.
     #[non_exhaustive]
     Listener {
-        /// The address asked for.
+        /// The requested address.
         address: SocketAddr,
         /// The error of the operating system.
         source: io::Error,
     },
-    /// The operating system could not provide a thread, or the resources that its runtime needs.
+    /// The operating system could not provide a thread, or the resources of its runtime.
     Thread(io::Error),
-    /// The link of [`Builder::with_trace_link`](crate::Builder::with_trace_link) leads to no trace.
+    /// The link of [`Builder::with_trace_link`](crate::Builder::with_trace_link) does not lead to a trace.
     TraceLink(String),
-    /// A name of [`Builder::with_histograms`](crate::Builder::with_histograms) is none of a histogram.
+    /// A name of [`Builder::with_histograms`](crate::Builder::with_histograms) does not belong to a histogram.
     NoHistogram(String),
 }
 

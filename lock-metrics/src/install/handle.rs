@@ -1,4 +1,4 @@
-//! What an application keeps: access to the numbers.
+//! The handle that an application keeps, with access to the metrics.
 
 use std::convert::Infallible;
 #[cfg(feature = "listener")]
@@ -16,8 +16,8 @@ use crate::view::live::{LiveLock, LiveLocks};
 
 /// Gives access to the metrics: as text for the application's own router, and as live rows.
 ///
-/// Clones share everything. The threads of [`Builder::build`](crate::Builder::build) end with the
-/// last clone; those of [`install`](crate::install()) never do.
+/// Clones share all data. The threads of [`Builder::build`](crate::Builder::build) end with the last clone. The threads
+/// of [`install`](crate::install()) never end.
 ///
 /// ```
 /// let metrics = lock_metrics::builder().build()?;
@@ -52,11 +52,10 @@ impl MetricsHandle {
         }))
     }
 
-    /// Renders every series of this crate in the Prometheus text format, as of now.
+    /// Renders every series of this crate in the Prometheus text format, with current values.
     ///
-    /// Serve it as `text/plain; version=0.0.4`. When the recorder is ours, the application's own
-    /// metrics come first; [`with_existing_recorder`](crate::Builder::with_existing_recorder) leaves
-    /// them to the application.
+    /// Serve it as `text/plain; version=0.0.4`. With this crate's own recorder, the application's metrics come first.
+    /// With [`with_existing_recorder`](crate::Builder::with_existing_recorder), the application exports them itself.
     ///
     /// # Examples
     ///
@@ -70,11 +69,11 @@ impl MetricsHandle {
         self.0.shared.render()
     }
 
-    /// Renders every series as a client accepts it, by the value of its header `Accept`, and returns the content type
-    /// with it.
+    /// Renders every series in the format that a client accepts, by the value of its `Accept` header. Returns it with
+    /// the content type.
     ///
-    /// That is OpenMetrics if the client prefers it and [`with_trace_ids`](crate::Builder::with_trace_ids) is set: only
-    /// that format carries exemplars. Otherwise it is the text of [`render`](Self::render).
+    /// The format is OpenMetrics if the client prefers it and [`with_trace_ids`](crate::Builder::with_trace_ids) is
+    /// set: only that format carries exemplars. Otherwise it is the text of [`render`](Self::render).
     ///
     /// # Examples
     ///
@@ -91,14 +90,13 @@ impl MetricsHandle {
         self.0.shared.render_for(accept)
     }
 
-    /// Renders every hold and wait of this process as a page for people, the worst first.
+    /// Renders every hold and wait of this process as a page for people. The worst come first.
     ///
-    /// The page reloads itself, loads nothing and runs no script. It names keys, call sites and the
-    /// first digits of owners, so serve it behind the application's authentication, as
-    /// `text/html; charset=utf-8` with [`LIVE_VIEW_CSP`](crate::LIVE_VIEW_CSP) as its
-    /// `Content-Security-Policy`. At most 500 rows are shown.
+    /// The page reloads itself, loads no other file and runs no script. It names keys, call sites and the first digits
+    /// of owners, so serve it behind the application's authentication. Send it as `text/html; charset=utf-8` with
+    /// [`LIVE_VIEW_CSP`](crate::LIVE_VIEW_CSP) as its `Content-Security-Policy`. At most 500 rows are shown.
     ///
-    /// The table has the id `locks`; its rows carry `data-key`, `data-lock` and `data-state`, which
+    /// The table has the id `locks`. Its rows have the attributes `data-key`, `data-lock` and `data-state`. The state
     /// is `stuck`, `held` or `waiting`.
     ///
     /// # Examples
@@ -113,8 +111,8 @@ impl MetricsHandle {
         self.0.shared.locks_html()
     }
 
-    /// Renders the same rows as JSON, also at most 500. Serve it as `application/json`, behind the
-    /// application's authentication.
+    /// Renders the same rows as JSON, also at most 500. Serve it as `application/json`, behind the application's
+    /// authentication.
     ///
     /// # Examples
     ///
@@ -149,8 +147,8 @@ impl MetricsHandle {
 
     /// Returns the observer that feeds these metrics, to be registered by hand with one manager.
     ///
-    /// Needed only with [`Builder::build`](crate::Builder::build): after
-    /// [`install`](crate::install()) every manager is observed already and would count twice.
+    /// Use it only with [`Builder::build`](crate::Builder::build). After [`install`](crate::install()), every manager
+    /// is already observed and would count twice.
     #[must_use]
     pub fn observer(&self) -> LockMetrics {
         LockMetrics(Arc::clone(&self.0.shared.core))

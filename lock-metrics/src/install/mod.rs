@@ -1,4 +1,4 @@
-//! Installation: what is installed, in which order, so that a failure leaves nothing behind.
+//! Installs the metrics in an order in which a failure leaves nothing behind.
 
 pub(crate) mod error;
 pub(crate) mod handle;
@@ -29,8 +29,7 @@ const MIN_SAMPLE_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Installs the metrics of every lock of this process, with the defaults of [`builder`].
 ///
-/// Managers may be connected before or after this call, on any runtime: background work has its own
-/// threads.
+/// Managers may be connected before or after this call, on any runtime. Background work has its own threads.
 ///
 /// # Errors
 ///
@@ -60,7 +59,7 @@ pub fn builder() -> Builder {
     }
 }
 
-/// Returns the handle of [`install`], if it succeeded before.
+/// Returns the handle of [`install`], if it has succeeded.
 #[must_use]
 pub fn installed() -> Option<MetricsHandle> {
     INSTALLED.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -68,8 +67,8 @@ pub fn installed() -> Option<MetricsHandle> {
 
 /// Configures how the metrics leave the process.
 ///
-/// There is no setting for an idle time-out, on purpose: a counter that vanishes and comes back
-/// hides what it counted, and an alert on it never fires.
+/// There is deliberately no idle timeout. A counter that vanishes and comes back hides its earlier counts, and an alert
+/// on it never fires.
 ///
 /// ```
 /// use std::time::Duration;
@@ -91,21 +90,20 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Serves `/metrics`, `/locks` and `/locks.json` at this address, from a thread of its own.
+    /// Serves `/metrics`, `/locks` and `/locks.json` at this address, from its own thread.
     ///
-    /// Keys are not for everybody. The live view answers only callers on the same machine, at any of its
-    /// addresses, and only requests for `localhost` or for an address, so that no web page can read it
-    /// through a user's browser. [`with_live_view_for`](Self::with_live_view_for) lets a network in. On
-    /// loopback the same rule applies to the metrics.
+    /// Keys are confidential. The live view answers only callers on the same machine, at any of its addresses. It
+    /// answers only requests for `localhost` or for an address. A web page therefore cannot read it through a user's
+    /// browser. [`with_live_view_for`](Self::with_live_view_for) admits a network. On loopback, the same rule applies
+    /// to the metrics.
     ///
-    /// A proxy on the same machine asks for others. What shows that it was passed on (`Forwarded`, `Via`, `X-Forwarded-…`,
-    /// `X-Real-IP`, HTTP/1.0) gets no live view, unless that machine is allowed by its address. A proxy that shows nothing
-    /// cannot be told from a caller of this machine: do not let one lead to `/locks`.
+    /// A proxy on the same machine sends requests for other machines. A request that shows a proxy (`Forwarded`, `Via`,
+    /// `X-Forwarded-…`, `X-Real-IP`, HTTP/1.0) gets no live view, unless that machine is allowed by its address. A
+    /// proxy that adds none of these looks like a caller of this machine: do not let such a proxy lead to `/locks`.
     ///
-    /// There is no authentication, so bind it to loopback (`([127, 0, 0, 1], 9090)`) unless the
-    /// network is yours. Port 0 lets the system choose; [`MetricsHandle::listener`] returns the
-    /// choice. An application with its own HTTP server serves [`MetricsHandle::render`] there
-    /// instead.
+    /// The listener has no authentication. Bind it to loopback (`([127, 0, 0, 1], 9090)`) unless the network is yours.
+    /// With port 0 the system chooses a port, and [`MetricsHandle::listener`] returns it. An application with its own
+    /// HTTP server serves [`MetricsHandle::render`] there instead.
     ///
     /// # Examples
     ///
@@ -120,9 +118,8 @@ impl Builder {
         self
     }
 
-    /// Lets other machines see the live view through the listener, with every key, without
-    /// authentication. Use it only on a network that is entirely yours, such as that of a demo's
-    /// containers.
+    /// Lets other machines see the live view through the listener, with every key, without authentication. Use it only
+    /// on a network that is entirely yours, for example the network of a demo's containers.
     ///
     /// A request whose `Host` is a name is still refused: clients must use the address.
     #[cfg(feature = "listener")]
@@ -131,11 +128,10 @@ impl Builder {
         self
     }
 
-    /// Lets the machines of a network see the live view through the listener, with every key: those whose
-    /// address has the same leading bits. May be repeated.
+    /// Lets the machines of a network see the live view through the listener, with every key. A machine belongs to the
+    /// network if its address has the same leading bits. May be repeated.
     ///
-    /// Requests must use the address, or a name set by
-    /// [`with_live_view_name`](Self::with_live_view_name).
+    /// Requests must use the address, or a name set by [`with_live_view_name`](Self::with_live_view_name).
     ///
     /// # Examples
     ///
@@ -156,31 +152,30 @@ impl Builder {
 
     /// Allows requests for the live view under this host name. May be repeated.
     ///
-    /// Give only names that you alone control: the owner of a name can read the live view through a
-    /// user's browser.
+    /// Give only names that you alone control: the owner of a name can read the live view through a user's browser.
     #[cfg(feature = "listener")]
     pub fn with_live_view_name(mut self, name: impl Into<String>) -> Self {
         self.allowed.names.push(name.into().trim_end_matches('.').to_ascii_lowercase());
         self
     }
 
-    /// Feeds the recorder that the application installs, before or after this call, instead of
-    /// ours.
+    /// Feeds the recorder that the application installs, before or after this call, instead of this crate's recorder.
     ///
-    /// A Prometheus recorder must be given our buckets, or it turns our histograms into summaries: see
-    /// the example of [`catalog`](crate::catalog()). What happened before the recorder was installed is
-    /// passed to it then. A recorder that takes single samples needs about 70 ns for each, once per
-    /// sample interval, on our thread; within a bucket it sees their mean. Its `idle_timeout` must be
-    /// off: a histogram without new samples would vanish and start again. A recorder does not reveal
-    /// how it was built, so this is not checked here.
+    /// A Prometheus recorder must get this crate's buckets, or it turns the histograms into summaries: see the example
+    /// of [`catalog`](crate::catalog()). Counts from before the recorder was installed are passed to it then. A
+    /// recorder that takes single samples needs about 70 ns for each, once per sample interval, on this crate's thread.
+    /// Within a bucket it sees their mean.
     ///
-    /// A series that ended, such as that of an inspector that is no longer elected, stays in the recorder as
-    /// NaN. [`MetricsHandle::render`] and a listener still serve our series, exactly.
+    /// The recorder's `idle_timeout` must be off: a histogram without new samples would vanish and start again. A
+    /// recorder does not reveal how it was built, so this is not checked here.
+    ///
+    /// A series that ended stays in the recorder as NaN, for example the series of an inspector that is not elected any
+    /// more. [`MetricsHandle::render`] and a listener still serve the exact series of this crate.
     ///
     /// # Examples
     ///
-    /// Feeds OpenTelemetry, through a recorder that takes a meter provider. The view gives the SDK what it cannot
-    /// know: the buckets, and one description for all series of a metric.
+    /// Feeds OpenTelemetry, through a recorder that takes a meter provider. The view gives the SDK information that it
+    /// cannot know: the buckets, and one description for all series of a metric.
     ///
     /// ```
     /// use lock_metrics::{MetricUnit, catalog};
@@ -212,19 +207,19 @@ impl Builder {
         self
     }
 
-    /// Sets how often the sampler looks for stuck locks and feeds an existing recorder. Default 1 s,
-    /// at least 10 ms.
+    /// Sets how often the sampler checks for stuck locks and feeds an existing recorder. Default 1 s, at least 10 ms.
     pub fn with_sample_interval(mut self, interval: Duration) -> Self {
         self.sample_interval = interval.max(MIN_SAMPLE_INTERVAL);
         self
     }
 
-    /// Asks the application for the trace in which a lock is acquired, so that a slow wait and a stuck lock lead to it.
+    /// Asks the application for the trace in which a lock is acquired, so that a slow wait and a stuck lock lead to the
+    /// trace.
     ///
-    /// It is asked when an acquire begins, in the task that acquires. Return the sixteen bytes of the id, and `None`
-    /// outside of a trace, or if nobody keeps the trace. The bucket of each wait keeps the last of them as an exemplar
-    /// (see [`render_for`](MetricsHandle::render_for)), for `--enable-feature=exemplar-storage` of Prometheus; the live
-    /// view, `lockctl why` and the event of a stuck lock name it.
+    /// The function is called when an acquire begins, in the task that acquires. It returns the sixteen bytes of the
+    /// id. Return `None` outside of a trace, or if the trace is not kept. The bucket of each wait keeps the last id as
+    /// an exemplar (see [`render_for`](MetricsHandle::render_for)), for `--enable-feature=exemplar-storage` of
+    /// Prometheus. The live view, `lockctl why` and the event of a stuck lock name it.
     ///
     /// # Examples
     ///
@@ -250,18 +245,18 @@ impl Builder {
         self
     }
 
-    /// Sets where people look at a trace: an address with `{trace_id}` in it, which becomes 32 digits. The live view and
-    /// `lockctl why` link to it.
+    /// Sets the address of the trace viewer. It contains `{trace_id}`, which is replaced by 32 digits. The live view
+    /// and `lockctl why` link to it.
     pub fn with_trace_link(mut self, address: impl Into<String>) -> Self {
         self.settings.traces.link = Some(address.into());
         self
     }
 
-    /// Exports only these histograms of the [`catalog`](crate::catalog()), by their names: they are two thirds of all
-    /// series. Default: all of them. Counters and gauges are always exported.
+    /// Exports only these histograms of the [`catalog`](crate::catalog()), by their names. Histograms are two thirds of
+    /// all series. Default: all of them. Counters and gauges are always exported.
     ///
-    /// Panels that read a histogram which is left out stay empty, and some alerts do not see the process any more:
-    /// `dashboards/alerts.md` lists them. No alert on stuck, lost or orphaned locks reads one.
+    /// A panel that reads a missing histogram stays empty, and some alerts do not cover the process any more:
+    /// `dashboards/alerts.md` lists them. Alerts on stuck, lost or orphaned locks read no histogram.
     ///
     /// # Examples
     ///
@@ -277,13 +272,14 @@ impl Builder {
 
     /// Installs the recorder and observes every lock manager of this process, permanently.
     ///
-    /// The recorder also takes what the application records with the `metrics` macros, and shows
-    /// its histograms in classic buckets.
+    /// The recorder also takes the metrics that the application records with the `metrics` macros, and shows its
+    /// histograms in classic buckets.
     ///
     /// # Errors
     ///
-    /// The [`InstallError`] says what prevented it: metrics installed before (use [`installed`]),
-    /// another recorder, an address in use, no thread available, or a setting that cannot be. Nothing is left behind.
+    /// The [`InstallError`] gives the reason. Examples are metrics that were installed before (use [`installed`]),
+    /// another recorder, an address in use, a missing thread, or an invalid setting. The failed call leaves no traces
+    /// in the process.
     pub fn install(self) -> Result<MetricsHandle, InstallError> {
         let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
         if installed.is_some() {
@@ -303,11 +299,10 @@ impl Builder {
         Ok(handle)
     }
 
-    /// Builds metrics that touch nothing process-wide: no recorder is installed, no manager
-    /// observed.
+    /// Builds metrics without changing the process: no recorder is installed, and no manager is observed.
     ///
-    /// Use it in tests, and to keep the metrics of two managers of a process apart: give
-    /// [`MetricsHandle::observer`] to the manager.
+    /// Use it in tests, and to keep the metrics of two managers of a process apart. Give [`MetricsHandle::observer`] to
+    /// the manager.
     ///
     /// # Errors
     ///

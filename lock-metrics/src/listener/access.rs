@@ -1,8 +1,7 @@
-//! Decides who may see keys through the listener.
+//! Decides which callers may see keys through the listener.
 //!
-//! A page of the open web can make a browser send requests to this machine. By pointing a name of
-//! its own at 127.0.0.1 (DNS rebinding) it can read the answers too. Such a request has that name
-//! as its `Host`.
+//! A page of the open web can make a browser send requests to this machine. If the page points its own host name to
+//! 127.0.0.1 (DNS rebinding), it can also read the answers. Such a request has that name as its `Host`.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,7 +9,7 @@ use hyper::header::{HOST, HeaderMap};
 use hyper::http::Version;
 use hyper::http::uri::{Authority, Uri};
 
-/// What a listener answers, and to which callers.
+/// The rules of a listener: what it answers, and to which callers.
 #[derive(Clone, Debug)]
 pub(crate) struct Access {
     /// The address that the listener is bound to.
@@ -49,8 +48,8 @@ fn is_in(address: IpAddr, network: IpAddr, bits: u8) -> bool {
     }
 }
 
-/// Returns whether a request shows that a proxy has passed it on: by what proxies add, or by the HTTP/1.0 that nginx
-/// speaks by default.
+/// Returns whether a request shows that a proxy has passed it on. Signs are the headers that proxies add, and HTTP/1.0,
+/// which nginx speaks by default.
 pub(crate) fn is_forwarded(version: Version, headers: &HeaderMap) -> bool {
     let is_added = |name: &str| {
         matches!(name, "forwarded" | "via" | "x-real-ip" | "x-client-ip") || name.starts_with("x-forwarded")
@@ -59,15 +58,15 @@ pub(crate) fn is_forwarded(version: Version, headers: &HeaderMap) -> bool {
 }
 
 impl Access {
-    /// Returns whether metrics may be served. They contain no keys: if the listener was bound to a
-    /// network on purpose, every caller that reaches it may have them, under any host name.
+    /// Returns whether metrics may be served. They contain no keys. If the listener was deliberately bound to a
+    /// network, every caller that reaches it may have them, under any host name.
     pub(crate) fn allows_metrics(&self, uri: &Uri, headers: &HeaderMap) -> bool {
         !self.bound.ip().to_canonical().is_loopback() || self.is_own_name(uri, headers)
     }
 
-    /// Returns whether keys may be served to the address `caller`, which connected to our address `reached`: if both
-    /// are the same, the caller is on this machine. No address was reached by a caller for whom a proxy on this machine
-    /// asks.
+    /// Returns whether keys may be served to the address `caller`, which connected to the local address `reached`. If
+    /// both are the same, the caller is on this machine. `reached` is `None` if a proxy on this machine sent the
+    /// request for another caller.
     pub(crate) fn allows_keys(&self, uri: &Uri, headers: &HeaderMap, caller: IpAddr, reached: Option<IpAddr>) -> bool {
         let caller = caller.to_canonical();
         let is_near =
@@ -75,8 +74,7 @@ impl Access {
         (reached.is_some_and(is_near) || self.allowed.allows(caller)) && self.is_own_name(uri, headers)
     }
 
-    /// Returns whether the request was meant for this machine, by a name that nobody else can point
-    /// to it.
+    /// Returns whether the request addresses this machine by a name that an attacker cannot point to it.
     fn is_own_name(&self, uri: &Uri, headers: &HeaderMap) -> bool {
         let mut hosts = headers.get_all(HOST).iter();
         let (Some(host), None) = (hosts.next(), hosts.next()) else { return false };
@@ -88,8 +86,8 @@ impl Access {
     fn is_own_host(&self, host: &str) -> bool {
         let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         match address.parse::<IpAddr>().map(|address| address.to_canonical()) {
-            // No address that we are bound to can be faked: a browser that is given an address asks
-            // no name server.
+            // An address that the listener is bound to cannot be faked: a browser that is given an address asks no name
+            // server.
             Ok(address) => address.is_loopback() || self.bound.ip().is_unspecified() || address == self.bound.ip(),
             Err(_) => {
                 let name = host.trim_end_matches('.').to_ascii_lowercase();
@@ -186,7 +184,7 @@ mod tests {
         assert!(!is_forwarded(Version::HTTP_11, &headers(&["localhost"])));
         let (path, own, caller) = (Uri::from_static("/locks"), headers(&["localhost"]), IpAddr::from([127, 0, 0, 1]));
         assert!(!access("127.0.0.1:1").allows_keys(&path, &own, caller, None));
-        // Unless this machine was allowed by its address.
+        // The exception: this machine was allowed by its address.
         let allowed = Allowed { networks: vec![(caller, 8)], ..Allowed::default() };
         assert!(Access { allowed, ..access("127.0.0.1:1") }.allows_keys(&path, &own, caller, None));
     }

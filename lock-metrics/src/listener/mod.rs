@@ -1,8 +1,8 @@
-//! Serves the metrics and the live view over HTTP, from a thread and a runtime of its own.
+//! Serves the metrics and the live view over HTTP, from its own thread and runtime.
 //!
-//! Built on hyper rather than on the exporter's own listener, which answers every path and method,
-//! has no working time-outs and no cap on connections, and dies with the runtime that happened to
-//! call `install`. It is not a hand-written server either, because HTTP is not ours to write.
+//! It is built on hyper instead of the exporter's own listener. That listener answers every path and method, has no
+//! working timeouts and no limit on connections, and ends with the runtime that called `install`. An HTTP server
+//! written by hand would not belong into this crate either.
 
 #[cfg(feature = "listener")]
 pub(crate) mod access;
@@ -40,21 +40,21 @@ use crate::view::LIVE_VIEW_CSP;
 
 /// Connections open at a time. One more takes the place of another.
 const MAX_CONNECTIONS: usize = 64;
-/// The limit for a client that connects and sends no whole head of a request.
+/// The limit for a client that connects and does not send the whole head of a request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(3);
-/// The limit for a client that does not read its answer.
+/// The limit for a client that does not read its response.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
 /// The pause after a failed accept, which means that the process has no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What every connection needs.
+/// The data that every connection needs.
 struct Site {
     shared: Arc<Shared>,
     access: Access,
 }
 
-/// A listener that is bound and has a thread, but answers only after [`Prepared::start`]. Dropping
-/// it closes the socket.
+/// A listener that is bound and has a thread, but answers only after [`Prepared::start`]. Dropping it closes the
+/// socket.
 #[derive(Debug)]
 pub(crate) struct Prepared {
     pub(crate) address: SocketAddr,
@@ -78,8 +78,8 @@ impl Prepared {
         let (stop, stopped) = oneshot::channel();
         let (ready, is_ready) = mpsc::channel();
         thread::Builder::new().name("lock-metrics-http".to_owned()).spawn(move || {
-            // Built and dropped here: a runtime must not be dropped inside the caller's. Views are
-            // rendered on a second thread, one at a time, so that they never delay a scrape.
+            // Built and dropped here: a runtime must not be dropped inside the caller's runtime. Views are rendered on
+            // a second thread, one at a time, so that they never delay a scrape.
             let mut runtime = tokio::runtime::Builder::new_current_thread();
             let runtime = match runtime.enable_all().max_blocking_threads(1).build() {
                 Ok(runtime) => runtime,
@@ -128,8 +128,9 @@ struct Open {
     task: AbortHandle,
 }
 
-/// Closes one connection if there are too many: rather one that has asked nothing yet, then one of the caller that has
-/// most of them, then the oldest. So nobody keeps the others out by connecting often, or by sending or reading slowly.
+/// Closes one connection if there are too many. It first closes one that has sent no request yet, then one of the
+/// caller with the most connections, then the oldest. A caller therefore cannot keep others out by connecting often, or
+/// by sending or reading slowly.
 fn make_room(open: &mut Vec<Open>) {
     open.retain(|one| !one.task.is_finished());
     let of = |caller| open.iter().filter(|one| one.caller == caller).count();
@@ -174,11 +175,11 @@ async fn connection(stream: TcpStream, caller: IpAddr, site: Arc<Site>, asked: A
         .keep_alive(false)
         .max_buf_size(16 * 1024)
         .serve_connection(TokioIo::new(stream), service);
-    // Whatever went wrong concerns only the client.
+    // An error here concerns only the client.
     let _ = tokio::time::timeout(CONNECTION_TIMEOUT, served).await;
 }
 
-/// What a client can ask for.
+/// The pages that a client can request.
 #[derive(Clone, Copy)]
 enum Page {
     Metrics,
@@ -187,7 +188,7 @@ enum Page {
 }
 
 impl Site {
-    /// Returns what the client asked for, or why it is refused.
+    /// Returns the page that the client requested, or why it is refused.
     fn route(
         &self,
         request: &Request<Incoming>,
@@ -246,14 +247,13 @@ impl Site {
     }
 }
 
-/// Returns what the client accepts, in one list.
+/// Returns the formats that the client accepts, in one list.
 fn accept(headers: &HeaderMap) -> String {
     let values: Vec<&str> = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
     values.join(",")
 }
 
-/// Returns whether the client accepts gzip. Prometheus does: the answer to a scrape is then a tenth of
-/// the size.
+/// Returns whether the client accepts gzip. Prometheus does: the response to a scrape then has a tenth of the size.
 fn accepts_gzip(headers: &HeaderMap) -> bool {
     let values = headers.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).any(|coding| {
@@ -270,7 +270,7 @@ fn gzip(text: &str) -> Bytes {
     packed.finish().unwrap_or_default().into()
 }
 
-/// Sends headers that keep an answer with keys in it from being shown elsewhere.
+/// Sets headers that keep a response with keys from being shown elsewhere.
 fn shield(response: &mut Response<Full<Bytes>>) {
     let mut set = |name: HeaderName, value| response.headers_mut().insert(name, HeaderValue::from_static(value));
     set(CONTENT_SECURITY_POLICY, LIVE_VIEW_CSP);

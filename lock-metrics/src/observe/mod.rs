@@ -1,4 +1,4 @@
-//! What hears events, and what looks at the holds that events cannot tell of.
+//! The observer of events, and the sampler of holds that have become stuck without an event.
 
 mod notices;
 pub(crate) mod observer;

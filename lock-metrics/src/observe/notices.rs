@@ -1,4 +1,4 @@
-//! Turns notices into counts and into what is known of nodes.
+//! Turns notices into counts and into the state of nodes.
 
 use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
@@ -18,7 +18,7 @@ const FIRST: usize = place(&PHASES, "first");
 const SECOND: usize = place(&PHASES, "second");
 const VICTIM: usize = place(&DEADLOCK_ROLES, "victim");
 const MEMBER: usize = place(&DEADLOCK_ROLES, "member");
-// What belongs to no acquire is counted here; none of it is shown by mode.
+// Notices without an acquire are counted here. None of these counts is shown by mode.
 const WRITE: usize = place(&MODES, "write");
 
 impl Core {
@@ -60,7 +60,7 @@ impl Core {
                 self.locked_node(node).connected = Some(*up);
             }
             Notice::NodeLeft { node } => {
-                // Nothing is known of it any more, and nothing to be alarmed about.
+                // The node has left, so nothing is known of it any more, and no alert may fire for it.
                 let mut node = self.locked_node(node);
                 (node.connected, node.policy, node.replicas, node.slots_open) = (None, None, None, None);
                 node.server = None;

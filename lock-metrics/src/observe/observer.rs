@@ -28,10 +28,10 @@ const RENEW_FAILED: usize = place(&RENEWAL_OUTCOMES, "error");
 const WAIT_ACQUIRED: usize = place(&WAIT_OUTCOMES, "acquired");
 const WAIT_FAILED: usize = place(&WAIT_OUTCOMES, "failed");
 
-/// Counts what happens to locks. Obtained from [`MetricsHandle::observer`](crate::MetricsHandle::observer).
+/// Counts the events of locks. Obtained from [`MetricsHandle::observer`](crate::MetricsHandle::observer).
 ///
-/// [`install`](crate::install()) registers it for every manager of the process. Register it by hand
-/// only with a handle of [`Builder::build`](crate::Builder::build).
+/// [`install`](crate::install()) registers it for every manager of the process. Register it by hand only with a handle
+/// of [`Builder::build`](crate::Builder::build).
 ///
 /// ```
 /// use lock_core::LockManager;
@@ -56,8 +56,7 @@ impl LockObserver for LockMetrics {
 
 impl Core {
     fn on_event(&self, event: &LockEvent<'_>) {
-        // Held for as long as an inspector lives, it would be listed above every lock that people look
-        // for.
+        // This lock is held as long as an inspector lives. It would be listed above every lock that people look for.
         if event.label.as_str() == INSPECTOR_KEY {
             if let LockEventKind::Acquired { token, path, .. } = &event.kind {
                 self.note_time(event, *token, *path, Moment::coarse());
@@ -101,8 +100,8 @@ impl Core {
         }
     }
 
-    /// Takes note of the store's clock, by which tokens are drawn: a fresh one was drawn a moment ago. One that was handed
-    /// on is as old as the lease, and one that is shared as old as its phase.
+    /// Notes the store's clock, by which tokens are drawn. Only a fresh token was drawn a moment ago. A token that was
+    /// handed on is as old as the lease, and a shared token is as old as its phase.
     fn note_time(&self, event: &LockEvent<'_>, token: FencingToken, path: GrantPath, now: Moment) {
         let fresh = matches!(path, GrantPath::Uncontended | GrantPath::Granted | GrantPath::Polled);
         if fresh
@@ -141,13 +140,14 @@ impl Core {
 
     fn wait_started(&self, event: &LockEvent<'_>) {
         let mut row = self.begin(event, Phase::Waiting { since: Moment::coarse(), holder: None });
-        // Code of the application, and so before a shard is locked. The caller runs here: later it may not.
+        // This is code of the application, so it runs before a shard is locked. It runs here because the caller is
+        // running: later events may come from another thread.
         row.trace = self.settings.traces.current().map(Box::new);
         self.table.shard(event.attempt).rows.insert(event.attempt, row);
     }
 
-    /// Records the holder that blocks an acquire. Adds no row: this may come after the caller's
-    /// terminal event, from another thread, and a row added then would stay for ever.
+    /// Records the holder that blocks an acquire. It adds no row: this may come after the caller's terminal event, from
+    /// another thread, and a row added then would stay for ever.
     fn contended(&self, event: &LockEvent<'_>, holder: Option<&Holder>) {
         let seen = holder.map(|holder| Box::new(holder.clone()));
         let mut shard = self.table.shard(event.attempt);
@@ -158,7 +158,7 @@ impl Core {
 
     fn failed(&self, event: &LockEvent<'_>, outcome: &'static str, waited: Option<Duration>, holder: Option<&Holder>) {
         let family = self.counted(event.label.as_str(), event.store);
-        // To stand for a role is not to wait for a lock.
+        // A candidate for a role does not wait for a lock.
         let waited = waited.filter(|_| Role::of(event.purpose) != Role::Leader);
         let holder = holder.filter(|_| waited.is_some());
         let charged = holder.map(|holder| self.charged(family, holder));
@@ -174,7 +174,7 @@ impl Core {
         if let (Some(row), Some(waited), Some(holder)) = (&row, waited, holder) {
             self.contention.note(event.key, [row.family(), row.site()], holder, waited, outcome);
         }
-        // Freed outside the lock.
+        // Freed after the shard is unlocked.
         drop(row);
     }
 
@@ -203,7 +203,7 @@ impl Core {
             row.phase = Phase::Held(hold);
             ([row.family(), row.site()], row.trace())
         } else {
-            // The observer was registered during the wait: the wait began before that.
+            // The observer was registered during the wait, so the wait began before that.
             let row = self.begin(event, Phase::Held(hold));
             let numbers = [row.family(), row.site()];
             rows.insert(event.attempt, row);
@@ -237,7 +237,8 @@ impl Core {
         if let Some(Row { phase: Phase::Held(hold), .. }) = shard.rows.get_mut(&event.attempt) {
             hold.expiry = expiry;
         }
-        // A queue grants less than was asked for, and the first answer raises that: it is still part of the grant.
+        // A grant from the queue is shorter than requested, and the first renewal extends it. That renewal is still
+        // part of the grant.
         if lease < event.ttl && lease < lease_left {
             return;
         }
@@ -263,7 +264,7 @@ impl Core {
         drop(shard);
         if let Some(Row { phase: Phase::Held(hold), .. }) = &row {
             if self.checked.any() {
-                // By the next hold its token may be forgotten.
+                // By the next hold, the list of checked tokens may have lost this token.
                 self.is_fenced(self.family(event.label.as_str(), event.store), hold);
             }
             if hold.reported {

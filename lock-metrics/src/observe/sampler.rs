@@ -1,4 +1,4 @@
-//! Looks for locks that are held for too long, off the hot path, and reports them.
+//! Finds locks that are held for too long, off the hot path, and reports them.
 
 use std::sync::PoisonError;
 
@@ -29,7 +29,7 @@ impl Core {
                 }
             }
             shard.next_stuck = next_stuck;
-            // A subscriber may be slow, or may take a lock itself.
+            // Unlock first: a subscriber may be slow, or may take a lock itself.
             drop(shard);
             for row in stuck {
                 self.report_stuck(now, &row);

@@ -1,4 +1,4 @@
-//! Who blocked whom on which key: the last of them, kept when the wait is over.
+//! The last contended waits, kept after they end: which call site blocked which, on which key.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -8,13 +8,13 @@ use lock_core::{Holder, LockKey};
 
 use crate::words::time::Moment;
 
-/// How many are kept. One more, and the one that happened longest ago is forgotten.
+/// How many are kept. When one more comes, the oldest is dropped.
 pub(crate) const KEPT: usize = 128;
 
-/// Shorter waits are no contention that anybody looks for, and would push out those that are.
+/// Shorter waits are not worth showing, and would push out longer ones.
 pub(crate) const WORTH: Duration = Duration::from_millis(10);
 
-/// The last waits that ended, the newest last; those of one call site for another on one key are one.
+/// The last waits that ended, the newest last. Waits of one call site for another on one key are one entry.
 #[derive(Debug, Default)]
 pub(crate) struct Contention(Mutex<VecDeque<Contended>>);
 
@@ -26,9 +26,9 @@ pub(crate) struct Contended {
     pub(crate) family: usize,
     /// The number of the call site that waited.
     pub(crate) site: usize,
-    /// Who was seen in the way last.
+    /// The holder that was seen last.
     pub(crate) holder: Holder,
-    /// How the last of the waits ended: as an outcome of an acquire.
+    /// How the last of the waits ended, as an outcome of an acquire.
     pub(crate) outcome: &'static str,
     pub(crate) waits: u64,
     pub(crate) waited: Duration,
@@ -37,7 +37,7 @@ pub(crate) struct Contended {
 }
 
 impl Contention {
-    /// Takes note of a wait that has ended.
+    /// Notes a wait that has ended.
     pub(crate) fn note(
         &self,
         key: &LockKey,
@@ -54,7 +54,7 @@ impl Contention {
         let same = |one: &Contended| {
             (one.family, one.site) == (family, site) && one.key == *key && one.holder.site() == holder.site()
         };
-        // Those that happen often are found at the end.
+        // Frequent entries are near the end.
         let known = kept.iter().rposition(same).and_then(|at| kept.remove(at));
         let new = || Contended {
             key: key.clone(),
@@ -74,11 +74,11 @@ impl Contention {
         let forgotten = if kept.len() >= KEPT { kept.pop_front() } else { None };
         kept.push_back(one);
         drop(kept);
-        // Freed outside the lock.
+        // Freed after the list is unlocked.
         drop(forgotten);
     }
 
-    /// Returns them, the newest first.
+    /// Returns the entries, the newest first.
     pub(crate) fn newest(&self) -> Vec<Contended> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().rev().cloned().collect()
     }

@@ -1,4 +1,4 @@
-//! What is counted for one lock name, in one shard.
+//! The counts of one lock name in one shard.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
@@ -10,7 +10,7 @@ use crate::words::labels;
 use crate::words::time::Moment;
 use crate::words::trace::{Exemplar, TraceId};
 
-/// The number of buckets of a histogram, its last one included.
+/// The number of buckets of a histogram, including its last one.
 const fn buckets(metric: &Metric) -> usize {
     metric.buckets().len() + 1
 }
@@ -23,10 +23,10 @@ pub(crate) const LATENESS_BUCKETS: usize = buckets(&catalog::RENEWAL_LATENESS);
 pub(crate) const CONFIRM_BUCKETS: usize = buckets(&catalog::CONFIRM);
 pub(crate) const COMMAND_BUCKETS: usize = buckets(&catalog::COMMAND);
 
-/// How many waits say what is usual.
+/// How many waits are needed before their median counts as usual.
 const ENOUGH: u64 = 20;
 
-/// Plain numbers: code that writes them already holds the lock of their shard.
+/// Plain numbers, because code that writes them already holds the lock of their shard.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counts {
     /// By [`labels::ACQUIRE_OUTCOMES`].
@@ -46,9 +46,9 @@ pub(crate) struct Counts {
     pub(crate) waits: [Histogram<WAIT_BUCKETS>; 2],
     pub(crate) holds: Histogram<HOLD_BUCKETS>,
     pub(crate) lease_ratio: Histogram<RATIO_BUCKETS>,
-    /// By the number of the holder's site; grows when a site first makes a caller wait.
+    /// By the number of the holder's site. It grows when a site first makes a caller wait.
     pub(crate) blocked: Vec<Histogram<BLOCKED_BUCKETS>>,
-    /// By the outcome of the wait and by bucket: the last sample there whose trace is known.
+    /// By the outcome of the wait and by bucket: the last sample whose trace is known.
     exemplars: BTreeMap<(usize, usize), Exemplar>,
 }
 
@@ -70,7 +70,7 @@ impl Counts {
         }
     }
 
-    /// Returns how long half of the waits that got the lock took at most, if enough of them are known.
+    /// Returns the median of the waits that got the lock, if enough of them are known.
     pub(crate) fn median_wait(&self) -> Option<f64> {
         let buckets = self.waits[0].buckets();
         let all: u64 = buckets.iter().map(|bucket| bucket.count).sum();

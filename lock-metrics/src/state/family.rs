@@ -10,7 +10,7 @@ use crate::state::{MAX_SITES, OTHER};
 use crate::words::names::Names;
 use crate::words::time::nanos;
 
-/// The threshold of what is never stuck, as it is kept: more centuries than a lock lasts.
+/// The stored threshold of a hold that is never stuck: more centuries than a lock lasts.
 const NEVER: u64 = u64::MAX;
 
 /// One lock name in one store.
@@ -18,19 +18,19 @@ const NEVER: u64 = u64::MAX;
 pub(crate) struct Family {
     /// Its number among those of all stores.
     pub(crate) number: usize,
-    /// Whether it was ever asked for in this store: an annotated function has a family in each.
+    /// Whether it was ever requested in this store. An annotated function has a family in each store.
     taken: AtomicBool,
     /// The call sites that take it in this process.
     pub(crate) sites: Names<CallSite>,
     /// Call sites beyond the limit.
     other_site: CallSite,
-    /// The time for which it was held, as last exported: a total must not fall.
+    /// The time for which it was held, as last exported. The exported total must not fall.
     pub(crate) held_nanos: AtomicU64,
     /// The call sites that made callers of this process wait for it.
     pub(crate) holders: Names<usize>,
-    /// The largest lease seen, 0 before the first.
+    /// The largest seen lease, 0 before the first.
     ttl: AtomicU64,
-    /// Whether a token of it was seen to be checked.
+    /// Whether this process has checked one of its tokens.
     pub(crate) fenced: AtomicBool,
     pub(crate) uses: Uses,
 }
@@ -39,9 +39,9 @@ pub(crate) struct Family {
 #[derive(Debug)]
 pub(crate) struct CallSite {
     pub(crate) number: usize,
-    /// Whether it is a function with the attribute, so that its name is that of the function.
+    /// Whether it is a function with the attribute. Its name is then the function's name.
     pub(crate) is_function: bool,
-    /// The largest threshold seen, 0 before the first.
+    /// The largest seen threshold, 0 before the first.
     stuck_after: AtomicU64,
     pub(crate) permits: Permits,
 }
@@ -71,7 +71,7 @@ impl Family {
         raise(&place.stuck_after, nanos(stuck_after));
     }
 
-    /// Returns the number of a call site, [`MAX_SITES`] beyond the limit, and records its settings.
+    /// Returns the number of a call site, and records its settings. [`MAX_SITES`] beyond the limit.
     pub(crate) fn site(&self, event: &LockEvent<'_>) -> usize {
         self.take();
         let site = self.sites.get_or_add(event.site, |number| CallSite::new(number, false)).unwrap_or(&self.other_site);
@@ -93,17 +93,17 @@ impl Family {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// Returns every call site with its name, and the one for the rest if there can be one.
+    /// Returns every call site with its name, and the site for the rest if the limit is reached.
     pub(crate) fn call_sites(&self) -> impl Iterator<Item = (&str, &CallSite)> {
         self.sites.iter().chain(self.sites.is_full().then_some((OTHER, &self.other_site)))
     }
 
-    /// Returns the number of a holder's call site, [`MAX_SITES`] beyond the limit.
+    /// Returns the number of a holder's call site. [`MAX_SITES`] beyond the limit.
     pub(crate) fn holder(&self, site: &str) -> usize {
         self.holders.get_or_add(site, |number| number).copied().unwrap_or(MAX_SITES)
     }
 
-    /// Returns the largest lease seen, the default before the first.
+    /// Returns the largest seen lease, or the default before the first.
     pub(crate) fn ttl(&self) -> Duration {
         match self.ttl.load(Ordering::Relaxed) {
             0 => LockOptions::default().ttl,
@@ -117,8 +117,8 @@ impl CallSite {
         Self { number, is_function, stuck_after: AtomicU64::new(0), permits: Permits::default() }
     }
 
-    /// Returns the largest threshold seen, or the default for the family's lease before the first; `None` for a role,
-    /// which has none.
+    /// Returns the largest seen threshold, or before the first the default for the family's lease. `None` for a role,
+    /// which has no threshold.
     pub(crate) fn stuck_after(&self, family: &Family) -> Option<Duration> {
         match self.stuck_after.load(Ordering::Relaxed) {
             NEVER => None,

@@ -1,4 +1,4 @@
-//! What inspectors found in Redis, kept for scrapes.
+//! The findings of inspectors in Redis, kept for scrapes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,10 +10,11 @@ use crate::state::{MAX_SITES, OTHER};
 use crate::words::labels::MODES;
 use crate::words::time::Moment;
 
-/// The number of distinct lock names that one process keeps apart in one store: it is the fleet's, not one service's.
+/// The number of distinct lock names that one process keeps apart in one store. It covers the whole fleet and not one
+/// service.
 #[cfg_attr(not(feature = "inspector"), expect(dead_code, reason = "only inspectors find anything"))]
 pub(crate) const MAX_FLEET_LOCKS: usize = 2_000;
-/// How many keys with a queue are kept for the live view; of more, the rest is unknown.
+/// How many keys with a queue are kept for the live view. Further queues are unknown.
 const MAX_QUEUES: usize = 10_000;
 
 /// The last scan of a store by the elected instance.
@@ -21,32 +22,32 @@ const MAX_QUEUES: usize = 10_000;
 pub(crate) struct Fleet {
     /// By lock name: every name that was seen since the election.
     pub(crate) locks: BTreeMap<String, FleetLock>,
-    /// The queues of keys that are held, unless there are too many.
+    /// The queues of held keys, unless there are too many.
     queues: Arc<BTreeMap<LockKey, u64>>,
     pub(crate) scan_duration: Duration,
     pub(crate) truncated: bool,
-    /// Keys that were counted as `other` for want of room, in all scans since the election.
+    /// Keys that were counted as `other` because the limit was reached, in all scans since the election.
     pub(crate) overflow: u64,
     pub(crate) last_success: Moment,
 }
 
-/// What Redis holds under one lock name.
+/// The locks in Redis with one lock name.
 #[derive(Clone, Debug)]
 pub(crate) struct FleetLock {
-    /// By mode; `None` for one in which it was not seen since the election.
+    /// By mode. `None` for a mode that was not seen since the election.
     pub(crate) held: [Option<u32>; MODES.len()],
     /// `None` if one of the queues could not be read.
     pub(crate) waiters: Option<u32>,
     pub(crate) oldest_hold: Moment,
-    /// Covers only the keys that have one.
+    /// Covers only the keys that have an expiry.
     pub(crate) min_ttl: Option<Duration>,
     pub(crate) without_ttl: u32,
-    /// Held by commands of `lockctl run`, which no process reports; and of those, the ones older than they said they
-    /// would become.
+    /// Held by commands of `lockctl run`, for which no process exports metrics. The second number counts those that are
+    /// older than their own threshold.
     pub(crate) commands: [u32; 2],
-    /// For how long a run of the job has been missing, of the latest of that name; `None` if it is no job.
+    /// How long a run of the job has been missing, for the latest job of that name. `None` if it is not a job.
     pub(crate) job_overdue: Option<Duration>,
-    /// By the holder's call site: when the oldest hold that somebody queues for began, and how many processes do.
+    /// By the holder's call site: when the oldest hold with a queue began, and how many processes are in the queue.
     pub(crate) waited: BTreeMap<String, (Moment, u32)>,
 }
 
@@ -66,7 +67,7 @@ impl Default for FleetLock {
 }
 
 impl Fleet {
-    /// Takes note of the queue of a key, if it could be read.
+    /// Notes the queue of a key, if it could be read.
     #[cfg_attr(not(feature = "inspector"), expect(dead_code, reason = "only inspectors find anything"))]
     pub(crate) fn note_queue(&mut self, key: &LockKey, waiters: Option<u64>) {
         let queues = Arc::make_mut(&mut self.queues);
@@ -77,21 +78,21 @@ impl Fleet {
         }
     }
 
-    /// Returns how many processes were in the queue of a key. `None` if that is unknown.
+    /// Returns how many processes were in the queue of a key. `None` if unknown.
     pub(crate) fn queue(&self, key: &LockKey) -> Option<u64> {
         self.queues.get(key).copied()
     }
 }
 
 impl FleetLock {
-    /// Returns it as it is exported when nothing of it is found any more.
+    /// Returns the form in which it is exported when none of its locks exists any more.
     #[cfg_attr(not(feature = "inspector"), expect(dead_code, reason = "only inspectors find anything"))]
     pub(crate) fn emptied(&self) -> Self {
         let (held, job_overdue) = (self.held.map(|held| held.map(|_| 0)), self.job_overdue.map(|_| Duration::ZERO));
         Self { held, job_overdue, ..Self::default() }
     }
 
-    /// Takes note of a hold that processes queue for.
+    /// Notes a hold that processes queue for.
     #[cfg_attr(not(feature = "inspector"), expect(dead_code, reason = "only inspectors find anything"))]
     pub(crate) fn note_waited(&mut self, site: &str, since: Moment, waiters: u32) {
         let room = self.waited.len() < MAX_SITES || self.waited.contains_key(site);

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 /// How many samples fell into a bucket, and their sum.
 ///
-/// The sum is kept per bucket so that a bucket can be passed on to another recorder, which accepts
-/// only samples: `count` times the mean keeps bucket, count and sum right.
+/// The sum is kept per bucket, so that a bucket can be passed to another recorder, which accepts only samples. Passing
+/// the mean `count` times keeps bucket, count and sum right.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Bucket {
     pub(crate) count: u64,
     pub(crate) sum: f64,
 }
 
-/// A histogram of `N` buckets: one per upper bound, and one for everything above.
+/// A histogram of `N` buckets: one for each upper bound, and one for larger samples.
 #[derive(Clone, Debug)]
 pub(crate) struct Histogram<const N: usize>([Bucket; N]);
 
@@ -23,7 +23,7 @@ impl<const N: usize> Default for Histogram<N> {
 }
 
 impl<const N: usize> Histogram<N> {
-    /// Counts a sample, and returns its bucket. `bounds` are those of the catalogue, one fewer than the buckets.
+    /// Counts a sample, and returns its bucket. `bounds` come from the catalogue: one fewer than the buckets.
     pub(crate) fn record(&mut self, bounds: &[f64], value: f64) -> usize {
         let index = bounds.iter().position(|bound| value <= *bound).unwrap_or(bounds.len()).min(N - 1);
         let bucket = &mut self.0[index];

@@ -31,10 +31,9 @@ use crate::words::names::Names;
 use crate::words::settings::Settings;
 use crate::words::time::Moment;
 
-/// The number of distinct lock names of one store; any more are counted as `other`.
+/// The number of distinct lock names of one store. Further names are counted as `other`.
 pub(crate) const MAX_LOCKS: usize = 200;
-/// The number of distinct call sites of one lock name, and of distinct sites of holders, before
-/// `other`.
+/// The number of distinct call sites of one lock name, and of distinct sites of holders, before `other`.
 pub(crate) const MAX_SITES: usize = 32;
 /// The number of distinct nodes of the store before `other`.
 const MAX_NODES: usize = 64;
@@ -46,7 +45,7 @@ pub(crate) const OTHER: &str = "other";
 /// The lock with which the inspectors of a fleet elect one of them.
 pub(crate) const INSPECTOR_KEY: &str = "distributed-lock:inspector";
 
-/// All counts, and everything that is going on now.
+/// All counts, and all current holds and waits.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) settings: Settings,
@@ -56,7 +55,7 @@ pub(crate) struct Core {
     stores: Names<Store>,
     /// Stores beyond the limit.
     other_store: Store,
-    /// Stands in until a store is known: what is annotated has its series from the beginning.
+    /// Stands in until a store is known, so that annotated functions have their series from the beginning.
     no_store: Store,
     pub(crate) table: Table,
     pub(crate) nodes: Names<Mutex<Node>>,
@@ -72,7 +71,7 @@ pub(crate) struct Core {
     pub(crate) deadlocks: [AtomicU64; labels::DEADLOCK_ROLES.len()],
     pub(crate) edges: Edges,
     pub(crate) contention: Contention,
-    /// What the elected inspectors of this process found last, by store.
+    /// The last findings of the elected inspectors of this process, by store.
     pub(crate) fleet: Mutex<BTreeMap<String, Fleet>>,
     /// When counting began.
     pub(crate) start: Moment,
@@ -106,24 +105,24 @@ impl Core {
         }
     }
 
-    /// Returns a store, `other` beyond the limit.
+    /// Returns a store, or `other` beyond the limit.
     pub(crate) fn store(&self, name: &str) -> &Store {
         self.stores.get_or_add(name, |number| Store::new(number, &self.declared)).unwrap_or(&self.other_store)
     }
 
-    /// Returns the family of a label in a store, `other` beyond the limits.
+    /// Returns the family of a label in a store, or `other` beyond the limits.
     pub(crate) fn family(&self, label: &str, store: &str) -> &Family {
         self.store(store).family(label)
     }
 
-    /// Returns the family of a label in a store, and records that something is counted there.
+    /// Returns the family of a label in a store, and records that it has counts.
     pub(crate) fn counted(&self, label: &str, store: &str) -> &Family {
         let family = self.family(label, store);
         family.take();
         family
     }
 
-    /// Counts what there is no room for.
+    /// Counts a name that exceeded a limit.
     pub(crate) fn overflowed(&self, what: &str) {
         if let Some(count) = self.overflows.get(place(&labels::OVERFLOWS, what)) {
             count.fetch_add(1, Ordering::Relaxed);
@@ -135,21 +134,22 @@ impl Core {
         std::ptr::eq(store, &self.other_store)
     }
 
-    /// Returns the stores that are shown, with their names. Before the first is known, one without a name: a label
-    /// without a value is the same as no label.
+    /// Returns the stores that are shown, with their names. Before the first store is known, returns one without a
+    /// name: a label without a value equals a missing label.
     pub(crate) fn shown_stores(&self) -> impl Iterator<Item = (&str, &Store)> {
         let none = self.stores.nth(0).is_none().then_some(("", &self.no_store));
         let rest = self.stores.is_full().then_some((OTHER, &self.other_store));
         none.into_iter().chain(self.stores.iter()).chain(rest)
     }
 
-    /// Returns whether a family is shown in its store: one that is only annotated is not, once it was taken in another.
+    /// Returns whether a family is shown in its store. A family that is only annotated is hidden after it was taken in
+    /// another store.
     pub(crate) fn is_shown(&self, label: &str, family: &Family) -> bool {
         let taken = |(_, store): (&str, &Store)| store.known(label).is_some_and(Family::is_taken);
         family.is_taken() || !self.stores.iter().any(taken)
     }
 
-    /// Returns a node, `other` beyond the limit.
+    /// Returns a node, or `other` beyond the limit.
     pub(crate) fn node(&self, name: &str) -> &Mutex<Node> {
         self.nodes.get_or_add(name, |_| Mutex::default()).unwrap_or(&self.other_node)
     }
@@ -162,8 +162,8 @@ impl Core {
         Moment::from_nanos(self.last_run.load(Ordering::Relaxed))
     }
 
-    /// Keeps what the elected inspector of a store found, or forgets it: another instance exports it
-    /// now, and zeros beside its numbers would be wrong.
+    /// Keeps the findings of a store's elected inspector, or forgets them. When another instance exports them, zeros
+    /// beside its numbers would be wrong.
     #[cfg_attr(not(feature = "inspector"), expect(dead_code, reason = "only inspectors find anything"))]
     pub(crate) fn publish(&self, store: &str, found: Option<Fleet>) {
         let mut fleet = self.fleet.lock().unwrap_or_else(PoisonError::into_inner);
@@ -173,8 +173,7 @@ impl Core {
         }
     }
 
-    /// Returns whether writes under the lock of this hold were checked against its token, or those of earlier holds against
-    /// theirs.
+    /// Returns whether writes under the lock of this hold, or of earlier holds, were checked against their tokens.
     pub(crate) fn is_fenced(&self, family: &Family, hold: &Hold) -> bool {
         if !family.fenced.load(Ordering::Relaxed) && self.checked.contains(hold.token) {
             family.fenced.store(true, Ordering::Relaxed);
@@ -182,7 +181,7 @@ impl Core {
         family.fenced.load(Ordering::Relaxed)
     }
 
-    /// Returns the store of the family of this number, with its name.
+    /// Returns the store of the family with this number, with its name.
     pub(crate) fn store_of(&self, family: usize) -> (&str, &Store) {
         match Store::of(family) {
             MAX_STORES => (OTHER, &self.other_store),
@@ -190,7 +189,7 @@ impl Core {
         }
     }
 
-    /// Returns the family of this number, with its lock name.
+    /// Returns the family with this number, with its lock name.
     pub(crate) fn nth_family(&self, number: usize) -> (&str, &Family) {
         self.store_of(number).1.nth(number)
     }

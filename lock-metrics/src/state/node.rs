@@ -1,4 +1,4 @@
-//! One node of the store, as its notices tell it.
+//! One node of the store, as its notices describe it.
 
 use crate::state::counts::{COMMAND_BUCKETS, CONFIRM_BUCKETS, Counter};
 use crate::state::histogram::Histogram;
@@ -22,13 +22,13 @@ pub(crate) struct Node {
     pub(crate) redirections: [u64; labels::REDIRECTIONS.len()],
     /// Its replicas, and how many must have a write.
     pub(crate) replicas: Option<(u32, u32)>,
-    /// Which server it is.
+    /// The identity of its server.
     pub(crate) server: Option<Server>,
-    /// How many slots it is giving away or taking over, if it is a master of a cluster.
+    /// How many of its slots are being moved, if it is a master of a cluster.
     pub(crate) slots_open: Option<u32>,
     pub(crate) confirmations: Histogram<CONFIRM_BUCKETS>,
     pub(crate) shortfalls: u64,
-    /// What it is, if it is a quorum.
+    /// Its members, if it is a quorum.
     pub(crate) quorum: Option<Members>,
     /// How many claims were given to it again, if it is a member of a quorum.
     pub(crate) repairs: Option<u64>,
@@ -37,7 +37,7 @@ pub(crate) struct Node {
 /// How many digits of an id are shown: enough to tell the servers of a fleet apart.
 const DIGITS: usize = 8;
 
-/// Which server a node is.
+/// The identity of a node's server.
 #[derive(Clone, Debug)]
 pub(crate) struct Server {
     pub(crate) id: String,

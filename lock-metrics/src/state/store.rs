@@ -1,5 +1,5 @@
-//! One store in which locks are taken: a server, a cluster or a quorum, and within it a namespace. The same name in two of
-//! them is two locks.
+//! One store in which locks are taken: a server, a cluster or a quorum, and a namespace in it. The same name in two
+//! stores means two locks.
 
 use std::sync::OnceLock;
 
@@ -10,7 +10,7 @@ use crate::state::{MAX_LOCKS, OTHER};
 use crate::words::names::Names;
 use crate::words::time::StoreClock;
 
-/// How many numbers the families of one store have: those that are kept apart, and the one for the rest.
+/// How many numbers the families of one store have: one for each name below the limit, and one for the rest.
 const NUMBERS: usize = MAX_LOCKS + 1;
 
 /// One store.
@@ -41,7 +41,7 @@ impl Store {
         store
     }
 
-    /// Takes note of the node behind it.
+    /// Notes the node behind it.
     pub(crate) fn is_at(&self, node: &str) {
         self.node.get_or_init(|| node.into());
     }
@@ -51,7 +51,7 @@ impl Store {
         self.node.get().map(|node| &**node)
     }
 
-    /// Returns the family of a label, the one for the rest beyond the limit.
+    /// Returns the family of a label, or the family for the rest beyond the limit.
     pub(crate) fn family(&self, label: &str) -> &Family {
         let first = self.number * NUMBERS;
         self.families.get_or_add(label, |number| Family::new(first + number)).unwrap_or(&self.other)
@@ -62,17 +62,17 @@ impl Store {
         std::ptr::eq(family, &self.other)
     }
 
-    /// Returns the family of a label, if there is one.
+    /// Returns the family of a label, if it exists.
     pub(crate) fn known(&self, label: &str) -> Option<&Family> {
         self.families.find_known(label)
     }
 
-    /// Returns every family with its name, and the one for the rest if something is counted there.
+    /// Returns every family with its name, and the family for the rest if it has counts.
     pub(crate) fn families(&self) -> impl Iterator<Item = (&str, &Family)> {
         self.families.iter().chain(self.other.is_taken().then_some((OTHER, &self.other)))
     }
 
-    /// Returns the family of a number, with its name.
+    /// Returns the family with this number, with its name.
     pub(crate) fn nth(&self, number: usize) -> (&str, &Family) {
         self.families.nth(number % NUMBERS).unwrap_or((OTHER, &self.other))
     }

@@ -1,10 +1,10 @@
 //! The current holds and waits, and the counts, in shards.
 //!
-//! One lock guards the rows and the counts of a shard: a row has to be touched at every step
-//! anyway, and under its lock a count is a plain addition. Attempts are spread over the shards by
-//! number, so two threads seldom meet. It is a spin lock, because three of them are most of what a
-//! lock costs here and this one is given back without a locked operation; who does not get it soon
-//! sleeps.
+//! One lock guards the rows and the counts of a shard. Every event changes a row, and under the lock of that row a
+//! count is a plain addition. Attempts are spread over the shards by number, so two threads rarely meet.
+//!
+//! The lock is a spin lock. Each lock of the application takes it three times, which is most of the cost here. A spin
+//! lock is released without an atomic read-modify-write. A thread that does not get it soon sleeps.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -20,9 +20,9 @@ use crate::words::labels::{MODES, mode_of};
 use crate::words::time::Moment;
 use crate::words::trace::TraceId;
 
-/// How often a thread looks again for a shard before it sleeps: about a microsecond.
+/// How often a thread retries before it sleeps: about a microsecond in all.
 const SPINS: u32 = 50;
-/// How long it sleeps. A scrape of many holds has a shard for about as long.
+/// How long it sleeps. A scrape of many holds keeps a shard for about as long.
 const NAP: Duration = Duration::from_micros(50);
 
 /// All shards.
@@ -41,19 +41,19 @@ pub(crate) struct Shard {
     pub(crate) rows: HashMap<u64, Row, RandomState>,
     pub(crate) counts: PerName,
     pub(crate) lateness: Histogram<LATENESS_BUCKETS>,
-    /// Before this time, no hold becomes stuck that has not been reported yet.
+    /// Before this time, no unreported hold becomes stuck.
     pub(crate) next_stuck: Moment,
 }
 
-/// The counts of one shard, by number of the lock name and by mode; boxed because most names touch few shards, and have one
-/// mode.
+/// The counts of one shard, by number of the lock name and by mode. Boxed because most names touch few shards and have
+/// one mode.
 #[derive(Debug, Default)]
 pub(crate) struct PerName(Vec<Option<Box<Counts>>>);
 
-/// One acquire between its first and its last event. Small, since a process may hold many locks.
+/// One acquire between its first and its last event. Small, because a process may hold many locks.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
-    /// The number of the lock name, which tells the store too.
+    /// The number of the lock name, which also identifies the store.
     family: u16,
     site: u16,
     /// An index in [`MODES`](crate::words::labels::MODES).
@@ -61,7 +61,7 @@ pub(crate) struct Row {
     pub(crate) role: Role,
     /// How many permits it takes.
     pub(crate) permits: u32,
-    /// The trace of the caller. Boxed: few have one.
+    /// The trace of the caller. Boxed because few have one.
     pub(crate) trace: Option<Box<TraceId>>,
     pub(crate) key: LockKey,
     pub(crate) phase: Phase,
@@ -81,38 +81,38 @@ impl Row {
         Self { family, site, mode, role, permits, trace: None, key, phase }
     }
 
-    /// Whether it stands for a role that another has: that is no wait for a lock.
+    /// Returns whether it is a candidate for a role. A candidate does not count as a waiter.
     pub(crate) fn stands(&self) -> bool {
         self.role == Role::Leader && matches!(self.phase, Phase::Waiting { .. })
     }
 
-    /// The trace of the caller, if it is known.
+    /// Returns the trace of the caller, if it is known.
     pub(crate) fn trace(&self) -> Option<TraceId> {
         self.trace.as_deref().copied()
     }
 
-    /// The index of its mode.
+    /// Returns the index of its mode.
     pub(crate) fn mode(&self) -> usize {
         usize::from(self.mode)
     }
 
-    /// The number of the lock name among those of all stores.
+    /// Returns the number of the lock name among those of all stores.
     pub(crate) fn family(&self) -> usize {
         usize::from(self.family)
     }
 
-    /// The number of the call site within the lock name.
+    /// Returns the number of the call site within the lock name.
     pub(crate) fn site(&self) -> usize {
         usize::from(self.site)
     }
 }
 
-/// What an acquire is for, as people see it.
+/// The purpose of an acquire, as people see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// To exclude others.
+    /// To exclude other callers.
     Lock,
-    /// To lead: who waits is a candidate.
+    /// To lead. A waiter is then a candidate.
     Leader,
     /// To run a job.
     Job,
@@ -128,16 +128,16 @@ impl Role {
     }
 }
 
-/// How far an acquire has come.
+/// The progress of an acquire.
 #[derive(Clone, Debug)]
 pub(crate) enum Phase {
-    /// The acquire waits, for this holder if one was seen. Boxed: most acquires never see one.
+    /// The acquire waits, for this holder if one was seen. Boxed because most acquires never see one.
     Waiting { since: Moment, holder: Option<Box<Holder>> },
     /// The acquire holds the lock.
     Held(Hold),
 }
 
-/// What is known of a hold.
+/// The known data of a hold.
 #[derive(Clone, Debug)]
 pub(crate) struct Hold {
     pub(crate) since: Moment,
@@ -172,20 +172,20 @@ impl Table {
         self.0.iter().map(lock)
     }
 
-    /// Locks the shard of this number, if there are that many.
+    /// Locks the shard with this number, if it exists.
     pub(crate) fn nth(&self, index: usize) -> Option<SpinMutexGuard<'_, Shard>> {
         self.0.get(index).map(lock)
     }
 }
 
-/// Locks a shard. What a panic leaves incomplete is a count, not a lock: the core catches an observer's panic.
+/// Locks a shard. The core catches an observer's panic. At worst a panic leaves a count incomplete, never a lock.
 #[inline]
 fn lock(shard: &Padded) -> SpinMutexGuard<'_, Shard> {
     shard.0.try_lock().unwrap_or_else(|| wait_for(shard))
 }
 
-/// Waits for a shard: first for another event, which takes nanoseconds, then, asleep, for a scrape or for a thread
-/// that lost its processor.
+/// Waits for a shard. First it spins for another event, which takes nanoseconds. Then it sleeps for a scrape, or for a
+/// thread that lost its processor.
 #[cold]
 fn wait_for(shard: &Padded) -> SpinMutexGuard<'_, Shard> {
     let mut spins = SPINS;
@@ -241,7 +241,7 @@ mod tests {
                 table.shard(0).counts.of(0, 0).unlocked_runs += 1;
             });
             started.recv().unwrap();
-            // Far longer than it spins: it sleeps by now, or will find the shard free.
+            // Far longer than it spins. It sleeps by now, or will find the shard free.
             for _ in 0..100 * SPINS {
                 thread::yield_now();
             }

@@ -1,4 +1,4 @@
-//! What locks are used for: permits, stripes, elections, jobs, and inside each other.
+//! The uses of locks: permits, stripes, elections, jobs, and locks inside each other.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -9,16 +9,16 @@ use lock_core::{LockLabel, Mode, Purpose};
 
 use crate::words::time::{Moment, nanos};
 
-/// The number of pairs of locks that are taken inside each other; any more are left out.
+/// The number of recorded pairs of locks that are taken inside each other. Further pairs are left out.
 const MAX_EDGES: usize = 256;
 
-/// How often a call site may change its number of permits. One that changes it more often asks for another by key.
+/// How often a call site may change its number of permits. If it changes more often, the number depends on the key.
 const MAX_RESIZES: u64 = 3;
 
-/// What one lock name is used for.
+/// The uses of one lock name.
 #[derive(Debug, Default)]
 pub(crate) struct Uses {
-    /// The number of stripes that was asked for last, 0 if it has none.
+    /// The last requested number of stripes, 0 if it has none.
     stripes: AtomicU32,
     is_election: AtomicBool,
     is_job: AtomicBool,
@@ -28,7 +28,7 @@ pub(crate) struct Uses {
 }
 
 impl Uses {
-    /// Takes note of an acquire.
+    /// Notes an acquire.
     pub(crate) fn note(&self, purpose: Purpose) {
         match purpose {
             Purpose::Stripe { of } => self.stripes.store(of, Ordering::Relaxed),
@@ -41,7 +41,7 @@ impl Uses {
         }
     }
 
-    /// Takes note that a run of the job succeeded now.
+    /// Notes that a run of the job has just succeeded.
     pub(crate) fn succeeded(&self) {
         raise(&self.last_success, Moment::now().as_nanos());
     }
@@ -54,7 +54,7 @@ impl Uses {
         self.is_election.load(Ordering::Relaxed)
     }
 
-    /// When a run last succeeded, if it is a job.
+    /// Returns when a run last succeeded, if it is a job.
     pub(crate) fn last_success(&self) -> Option<Moment> {
         let is_job = self.is_job.load(Ordering::Relaxed);
         is_job.then(|| Moment::from_nanos(self.last_success.load(Ordering::Relaxed)))
@@ -65,12 +65,12 @@ impl Uses {
     }
 }
 
-/// The number of permits that one call site asks for, and above it how often that has changed.
+/// The number of permits that one call site asks for. The upper half counts how often the number has changed.
 #[derive(Debug, Default)]
 pub(crate) struct Permits(AtomicU64);
 
 impl Permits {
-    /// Takes note of an acquire.
+    /// Notes an acquire.
     pub(crate) fn note(&self, mode: Mode) {
         let Mode::Shared { limit, .. } = mode else { return };
         let known = self.0.load(Ordering::Relaxed);
@@ -89,15 +89,15 @@ impl Permits {
     }
 }
 
-/// Which locks are waited for under which.
+/// The pairs of locks of which one is waited for while the other is held.
 #[derive(Debug, Default)]
 pub(crate) struct Edges(Mutex<BTreeSet<Edge>>);
 
-/// The names of the lock that is held and of the one that is waited for.
+/// The names of the held lock and of the wanted lock.
 type Edge = (Box<str>, Box<str>);
 
 impl Edges {
-    /// Takes note that one lock is waited for under another.
+    /// Notes that one lock is waited for while another is held.
     pub(crate) fn note(&self, held: &LockLabel, wanted: &LockLabel) {
         let mut edges = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if edges.len() < MAX_EDGES {
@@ -110,8 +110,7 @@ impl Edges {
     }
 }
 
-/// Writes only when the value grows, which is rare: a shared cache line that is only read stays in
-/// every core's cache.
+/// Writes only when the value grows, which is rare. A shared cache line that is only read stays in every core's cache.
 pub(crate) fn raise(cell: &AtomicU64, value: u64) {
     if cell.load(Ordering::Relaxed) < value {
         cell.fetch_max(value, Ordering::Relaxed);

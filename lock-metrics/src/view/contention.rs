@@ -1,4 +1,4 @@
-//! Who blocked whom on which key: waits that are over, for people.
+//! The last contended waits, for people: which call site blocked which, on which key.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub(super) struct Blocked {
     ago: Duration,
 }
 
-/// Returns the last of them, the newest first.
+/// Returns the last contended waits, the newest first.
 pub(super) fn last(core: &Core, at: Moment) -> Vec<Blocked> {
     let named = |Contended { key, family, site, holder, outcome, waits, waited, longest, last }| {
         let (lock, named) = core.nth_family(family);

@@ -9,7 +9,7 @@ use crate::view::{Shown, View, host, short_owner};
 use crate::words::labels::MODES;
 use lock_core::text::{human, visible};
 
-/// How many of the contended waits are on the page; the JSON has all.
+/// How many of the contended waits are on the page. The JSON has all of them.
 const MAX_BLOCKED: usize = 20;
 
 const STYLE: &str = include_str!("locks.css");
@@ -20,9 +20,8 @@ macro_rules! policy {
     };
 }
 
-/// The `Content-Security-Policy` to send along with
-/// [`MetricsHandle::locks_html`](crate::MetricsHandle::locks_html): nothing is loaded, and no script
-/// runs, whatever a key contains.
+/// The `Content-Security-Policy` for [`MetricsHandle::locks_html`](crate::MetricsHandle::locks_html): no file is
+/// loaded, and no script runs, whatever a key contains.
 pub const LIVE_VIEW_CSP: &str = concat!(policy!(), "; frame-ancestors 'none'");
 
 pub(super) fn page(view: &View) -> String {
@@ -77,7 +76,7 @@ fn write_page(out: &mut String, view: &View) -> fmt::Result {
     out.write_str("</body>\n</html>\n")
 }
 
-/// Writes a line for everything that has a role, and for what went wrong among locks inside locks.
+/// Writes a line for each role, and for each problem among locks inside locks.
 fn write_roles(out: &mut String, roles: &Roles) -> fmt::Result {
     let mut lines = Vec::new();
     for (name, leads) in &roles.elections {
@@ -113,7 +112,7 @@ fn write_roles(out: &mut String, roles: &Roles) -> fmt::Result {
     out.write_str("</ul>\n")
 }
 
-/// Says what is not seen here.
+/// Explains what this page does not show.
 fn scope(view: &View) -> String {
     let own = "Only what this process holds and waits for: <code>lockctl why KEY</code> asks the store who else does.";
     match view.scanned {
@@ -209,7 +208,7 @@ fn write_row(out: &mut String, Shown { live, trace_link, waiters, fleet_waiters 
     }
 }
 
-/// Writes the trace of a row, as a link if there is one.
+/// Writes the trace of a row, as a link if a link is set.
 struct Trace<'a>(Option<&'a str>, Option<&'a str>);
 
 impl Display for Trace<'_> {
@@ -227,7 +226,7 @@ impl Display for Trace<'_> {
     }
 }
 
-/// Returns the shell command that answers everything about a key.
+/// Returns the shell command that explains a key.
 fn lockctl(key: &str) -> String {
     format!("lockctl why '{}'", key.replace('\'', "'\\''"))
 }
@@ -238,7 +237,7 @@ fn clock(unix_seconds: u64) -> String {
     format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
-/// Escapes text from outside as text of the page.
+/// Escapes foreign text as text of the page.
 struct Shield<'a>(&'a str);
 
 impl Display for Shield<'_> {
@@ -262,7 +261,7 @@ impl Display for Breakable<'_> {
     }
 }
 
-/// Escapes text from outside, exactly, as the value of an attribute.
+/// Escapes foreign text as the value of an attribute. The exact text is kept.
 struct Attribute<'a>(&'a str);
 
 impl Display for Attribute<'_> {
@@ -280,7 +279,7 @@ fn escape(f: &mut fmt::Formatter<'_>, text: impl Iterator<Item = char>) -> fmt::
             '"' => f.write_str("&quot;")?,
             '\'' => f.write_str("&#39;")?,
             '`' => f.write_str("&#96;")?,
-            // HTML has no named reference for this one.
+            // HTML has no named reference for this character.
             '\0' => f.write_char('\u{fffd}')?,
             c if c.is_control() => write!(f, "&#{};", u32::from(c))?,
             c => f.write_char(c)?,

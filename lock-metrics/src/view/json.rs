@@ -10,7 +10,7 @@ pub(super) fn document(view: &View) -> Value {
     json!({
         "at_unix_seconds": view.at.to_unix_seconds(),
         "process": { "pid": std::process::id(), "host": host() },
-        // Others hold and wait elsewhere: what this process knows of them is in `fleet_waiters` alone.
+        // This view has only this process. `fleet_waiters` is the only field about other processes.
         "scope": "process",
         "fleet_seen_seconds_ago": view.scanned.map(|ago| ago.as_secs_f64()),
         "totals": {
@@ -47,7 +47,7 @@ fn row(Shown { live, trace_link, waiters, fleet_waiters }: &Shown) -> Value {
     match &live.state {
         LiveState::Held { token, owner, lease_left, stuck_after, stuck, reentrant, fenced } => {
             set("owner", owner.as_str().into());
-            // As text: JavaScript cannot represent every token exactly.
+            // As text, because JavaScript cannot represent every token exactly.
             set("token", token.to_string().into());
             set("lease_left_seconds", json!(lease_left.as_secs_f64()));
             set("stuck_after_seconds", json!(stuck_after.map(|age| age.as_secs_f64())));

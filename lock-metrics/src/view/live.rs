@@ -1,4 +1,4 @@
-//! The current holds and waits, for people: with keys, which no metric contains.
+//! The current holds and waits, for people. They have keys, which no metric contains.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -25,30 +25,30 @@ use crate::words::trace::TraceId;
 pub struct LiveLock {
     /// The rendered key.
     pub key: LockKey,
-    /// The lock name that metrics show.
+    /// The lock name in metrics.
     pub lock: String,
-    /// The name of the store that metrics show: the same key in two stores is two locks.
+    /// The store name in metrics. The same key in two stores means two locks.
     pub store: String,
-    /// What it is for, if it is more than a lock: `leader`, `candidate` or `job`.
+    /// Its role, if it is more than a lock: `leader`, `candidate` or `job`.
     pub role: Option<&'static str>,
     /// The call site in this process that holds or waits.
     pub site: String,
-    /// How it shares the key: `write`, `read` or `permit`.
+    /// The mode: `write`, `read` or `permit`.
     pub mode: &'static str,
-    /// How many permits it has or wants; 0 if it is about none.
+    /// How many permits it has or wants. 0 if the lock has no permits.
     pub permits: u32,
     /// When the hold or wait began.
     pub since: SystemTime,
-    /// How long ago that was.
+    /// How long ago it began.
     pub age: Duration,
-    /// The trace in which it was asked for, in 32 digits, if
-    /// [`with_trace_ids`](crate::Builder::with_trace_ids) knows it.
+    /// The trace in which it was requested, in 32 digits, if [`with_trace_ids`](crate::Builder::with_trace_ids) knows
+    /// it.
     pub trace_id: Option<String>,
     /// Whether it holds or waits, with the details of that state.
     pub state: LiveState,
 }
 
-/// What a [`LiveLock`] is doing.
+/// The state of a [`LiveLock`].
 ///
 /// ```
 /// use lock_metrics::LiveState;
@@ -64,7 +64,7 @@ pub enum LiveState {
     /// It waits.
     #[non_exhaustive]
     Waiting {
-        /// The last holder seen, if the store returned one.
+        /// The last seen holder, if the store returned one.
         waits_for: Option<Holder>,
     },
     /// It holds the lock.
@@ -72,20 +72,18 @@ pub enum LiveState {
     Held {
         /// The fencing token of the grant.
         token: FencingToken,
-        /// The first digits of the owner's identity: enough to recognise it, too few to act as the
-        /// owner.
+        /// The first digits of the owner's identity: enough to recognise it, too few to act as the owner.
         owner: String,
-        /// The time left of the lease; zero if it should have been renewed by now.
+        /// The time left of the lease. Zero if it should have been renewed by now.
         lease_left: Duration,
-        /// The age at which it counts as stuck; `None` if it never does, as a leader.
+        /// The age at which it counts as stuck. `None` if it is never stuck, like a leader.
         stuck_after: Option<Duration>,
-        /// Whether the hold is older than that.
+        /// Whether the hold is older than `stuck_after`.
         stuck: bool,
-        /// Whether this hold is nested in another hold of the same task, which really holds the
-        /// lock.
+        /// Whether this hold is nested in another hold of the same task, which really holds the lock.
         reentrant: bool,
-        /// Whether this process was seen to check tokens of this lock where something is written, of this hold or of
-        /// earlier ones: by a [`FencingGate`](lock_core::FencingGate) or a [`FencedWrite`](lock_core::FencedWrite).
+        /// Whether this process has checked a token of this lock at a write, of this hold or of an earlier one. A check
+        /// is made by a [`FencingGate`](lock_core::FencingGate) or a [`FencedWrite`](lock_core::FencedWrite).
         fenced: bool,
     },
 }

@@ -1,4 +1,4 @@
-//! The live view: what this process holds and waits for, as a page and as JSON.
+//! The live view: the current holds and waits of this process, as a page and as JSON.
 
 mod contention;
 mod html;
@@ -23,7 +23,7 @@ use crate::words::time::Moment;
 
 pub use html::LIVE_VIEW_CSP;
 
-/// The most rows: more than anybody reads, but few enough for a phone and for an immediate answer.
+/// The most rows: more than a person reads, but few enough for a phone and for an immediate response.
 const MAX_SHOWN: usize = 500;
 
 /// The worst rows of this process.
@@ -32,9 +32,9 @@ struct View {
     rows: Vec<Shown>,
     totals: Totals,
     roles: Roles,
-    /// The last contended waits that are over, the newest first.
+    /// The last contended waits that have ended, the newest first.
     contention: Vec<Blocked>,
-    /// How old the newest scan of a fleet is that this process made, if it makes them.
+    /// The age of this process's newest scan of a fleet, if it makes scans.
     scanned: Option<Duration>,
 }
 
@@ -44,22 +44,22 @@ struct Totals {
     stuck: usize,
     held: usize,
     waiting: usize,
-    /// Those who wait to lead.
+    /// Callers that wait to lead.
     candidates: usize,
 }
 
 /// One row.
 struct Shown {
     live: LiveLock,
-    /// Where its trace is shown.
+    /// The address of its trace.
     trace_link: Option<String>,
-    /// How many acquires of this process wait for this key, candidates included.
+    /// How many acquires of this process wait for this key, including candidates.
     waiters: usize,
-    /// How many processes of the fleet are in the queue for it, where this process knows that.
+    /// How many processes of the fleet are in the queue for it, if this process knows that.
     fleet_waiters: Option<u64>,
 }
 
-/// How bad the state of one key is; the worst comes first.
+/// How bad the state of one key is. The worst comes first.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Hurt {
     stuck: bool,
@@ -67,20 +67,20 @@ struct Hurt {
     oldest: Duration,
 }
 
-/// A key that somebody waits for.
+/// A key that callers wait for.
 #[derive(Default)]
 struct Wanted {
     hurt: Hurt,
-    /// Who stands for a role: that hurts nobody.
+    /// The candidates for a role. They do not count as a problem.
     candidates: usize,
-    /// The holder that one of the waiters has seen: those queued behind it have not seen one.
+    /// The holder that one of the waiters has seen. Waiters queued behind it have not seen one.
     holder: Option<Box<Holder>>,
 }
 
-/// The order of rows: the waiters of a key are below its holder.
+/// The order of rows. The waiters of a key are below its holder.
 type Place = (Reverse<Hurt>, LockKey, usize, bool, Reverse<Duration>, u64);
 
-/// A key in a store, by its number.
+/// A key in a store, given by the store's number.
 type Lock = (usize, LockKey);
 
 pub(crate) fn html(core: &Arc<Core>) -> String {
@@ -92,7 +92,7 @@ pub(crate) fn json(core: &Arc<Core>) -> String {
 }
 
 impl View {
-    /// Looks at the rows three times, shard by shard, and copies only those that are shown.
+    /// Reads the rows three times, shard by shard, and copies only those that are shown.
     fn new(core: &Arc<Core>) -> Self {
         let at = Moment::now();
         let mut totals = Totals::default();
@@ -101,7 +101,7 @@ impl View {
         for shard in core.table.shards() {
             for (attempt, row) in &shard.rows {
                 let hurt = wanted.get(&lock(row)).map_or_else(|| hurt(row, at), |wanted| wanted.hurt);
-                // Most rows are no worse than those already found: nothing of them is copied.
+                // Most rows are not worse than those already found, so they are not copied.
                 let last = worst.last_key_value().filter(|_| worst.len() == MAX_SHOWN);
                 if last.is_some_and(|((Reverse(least), ..), _)| hurt < *least) {
                     continue;
@@ -133,13 +133,13 @@ impl View {
         Self { at, rows: worst.into_values().map(shown).collect(), totals, roles, contention, scanned }
     }
 
-    /// How many rows there are beyond those shown.
+    /// Returns how many rows exist beyond those shown.
     fn hidden(&self) -> usize {
         (self.totals.held + self.totals.waiting + self.totals.candidates).saturating_sub(self.rows.len())
     }
 }
 
-/// Returns the keys that somebody waits for, and counts everything.
+/// Returns the keys that callers wait for, and counts all rows.
 fn wanted(core: &Core, at: Moment, totals: &mut Totals) -> HashMap<Lock, Wanted> {
     let mut wanted: HashMap<Lock, Wanted> = HashMap::new();
     for shard in core.table.shards() {
@@ -177,7 +177,7 @@ fn wanted(core: &Core, at: Moment, totals: &mut Totals) -> HashMap<Lock, Wanted>
     wanted
 }
 
-/// Returns what a row holds or waits for.
+/// Returns the lock that a row holds or waits for.
 fn lock(row: &Row) -> Lock {
     (Store::of(row.family()), row.key.clone())
 }

@@ -1,5 +1,5 @@
-//! What the locks of this process are used for, below the rows of the live view: who leads, which jobs ran, and what
-//! went wrong among locks inside locks.
+//! The roles of this process's locks, shown below the rows of the live view: leaders, runs of jobs, and problems among
+//! locks inside locks.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -12,12 +12,12 @@ use crate::state::table::{Phase, Role};
 use crate::words::labels::DEADLOCK_ROLES;
 use crate::words::time::Moment;
 
-/// Everything of this process that has a role.
+/// All roles of this process.
 pub(super) struct Roles {
     /// By name: how often this process leads now.
     pub(super) elections: BTreeMap<String, usize>,
     pub(super) jobs: Vec<Job>,
-    /// By name: how often its order was turned round.
+    /// By name: how often its order was inverted.
     pub(super) inversions: BTreeMap<String, u64>,
     /// In the order of [`DEADLOCK_ROLES`].
     pub(super) deadlocks: [u64; DEADLOCK_ROLES.len()],
@@ -27,7 +27,7 @@ pub(super) struct Roles {
 pub(super) struct Job {
     pub(super) name: String,
     pub(super) every: Option<Duration>,
-    /// How long ago a run ended here without an error.
+    /// How long ago a run ended in this process without an error.
     pub(super) succeeded: Option<Duration>,
 }
 

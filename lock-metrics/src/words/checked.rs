@@ -1,4 +1,4 @@
-//! Which tokens were checked where something is written.
+//! The tokens that this process has checked at a write.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,8 +8,8 @@ use lock_core::FencingToken;
 /// Enough for the writes of many holders at a time.
 const SLOTS: usize = 1024;
 
-/// The tokens that were checked last. A newer one may take the place of an older one, so that a token which was
-/// checked may be missing, but none is here that was not.
+/// The last checked tokens. A newer token may replace an older one, so a checked token may be missing. A token that was
+/// not checked is never here.
 #[derive(Debug, Default)]
 pub(crate) struct Checked(OnceLock<Box<[AtomicU64]>>);
 

@@ -2,8 +2,8 @@
 
 use lock_core::Mode;
 
-/// Returns the index of a label value in its closed set, or an index beyond the end if it is not in
-/// the set.
+/// Returns the index of a label value in its closed set. If the value is not in the set, returns an index beyond its
+/// end.
 pub(crate) const fn place(set: &[&str], value: &str) -> usize {
     let mut place = 0;
     while place < set.len() && !same(set[place].as_bytes(), value.as_bytes()) {
@@ -42,8 +42,7 @@ pub(crate) const PATHS: [&str; 6] = ["uncontended", "granted", "polled", "handof
 pub(crate) const WAIT_OUTCOMES: [&str; 2] = ["acquired", "failed"];
 /// The values of `outcome` of `renewals_total`.
 pub(crate) const RENEWAL_OUTCOMES: [&str; 2] = ["ok", "error"];
-/// The values of `reason`. A shutdown that frees a lock counts as a release: nobody has to act on
-/// it.
+/// The values of `reason`. A shutdown that frees a lock counts as a release: no action is needed.
 pub(crate) const LOSS_REASONS: [&str; 6] = ["expired", "stolen", "unreachable", "failover", "max_hold", "revoked"];
 /// The values of `outcome` of `releases_total`.
 pub(crate) const RELEASE_OUTCOMES: [&str; 5] = ["released", "dropped", "unconfirmed", "abandoned", "shut_down"];
@@ -51,7 +50,7 @@ pub(crate) const RELEASE_OUTCOMES: [&str; 5] = ["released", "dropped", "unconfir
 pub(crate) const OPS: [&str; 6] = ["acquire", "renew", "release", "withdraw", "holder", "other"];
 /// The values of `kind`.
 pub(crate) const ERROR_KINDS: [&str; 3] = ["unavailable", "misconfigured", "other"];
-/// The values of `change`: what changed about who serves which locks.
+/// The values of `change`: the change of the servers that serve locks.
 pub(crate) const CHANGES: [&str; 2] = ["master_moved", "slots"];
 /// The values of `kind` of `redirections_total`.
 pub(crate) const REDIRECTIONS: [&str; 4] = ["moved", "ask", "try_again", "no_master"];
@@ -61,7 +60,7 @@ pub(crate) const MEMBER_STATES: [&str; 4] = ["counted", "excluded", "away", "dis
 pub(crate) const PHASES: [&str; 2] = ["first", "second"];
 /// The values of `role` of `deadlocks_total`.
 pub(crate) const DEADLOCK_ROLES: [&str; 2] = ["victim", "member"];
-/// The values of `label` of `label_overflow_total`: what there was no room for.
+/// The values of `label` of `label_overflow_total`: the kind of name that exceeded its limit.
 pub(crate) const OVERFLOWS: [&str; 4] = ["lock", "site", "holder_site", "store"];
 /// The values of `policy`: the eviction policies of Redis other than `noeviction`.
 pub(crate) const POLICIES: [&str; 8] = [

@@ -1,4 +1,4 @@
-//! What everything here is made of: the values of labels, tables of names, times, traces, settings.
+//! Basic parts: the values of labels, tables of names, times, traces, settings.
 
 pub(crate) mod checked;
 pub(crate) mod labels;

@@ -1,8 +1,7 @@
-//! A table of names that only grows, up to a limit: how labels are bounded.
+//! A table of names that only grows, up to a limit. It bounds the labels.
 //!
-//! Looking up a known name takes no lock and writes nothing, so it costs the same on every thread:
-//! a hash, a load, a comparison. A cached handle would cost the same, but could outlive what it
-//! points to.
+//! Looking up a known name takes no lock and writes nothing, so it costs the same on every thread: a hash, a load, a
+//! comparison. A cached handle would cost the same, but could outlive the value that it points to.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -10,12 +9,12 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 /// A name and its value, once they are set.
 type Slot<T> = OnceLock<(Box<str>, T)>;
 
-/// At most `limit` names, each with a value. Nothing is ever removed.
+/// At most `limit` names, each with a value. Names are never removed.
 #[derive(Debug)]
 pub(crate) struct Names<T> {
     /// Open addressing, at most half full.
     slots: Box<[Slot<T>]>,
-    /// The slot of the first name: often there is no other, and comparing is cheaper than a hash.
+    /// The slot of the first name. Often it is the only name, and a comparison is cheaper than a hash.
     first: OnceLock<usize>,
     /// The slots in order of arrival. Locked while a name is added.
     order: Mutex<Vec<usize>>,
@@ -35,8 +34,8 @@ impl<T> Names<T> {
         }
     }
 
-    /// Returns the value of a name. `make` gets the name's number, counted from 0. `None` means
-    /// that the name is new and the limit is reached.
+    /// Returns the value of a name. `make` gets the name's number, counted from 0. `None` means that the name is new
+    /// and the limit is reached.
     #[inline]
     pub(crate) fn get_or_add(&self, name: &str, make: impl FnOnce(usize) -> T) -> Option<&T> {
         if let Some((known, value)) = self.first.get().and_then(|slot| self.slots[*slot].get())
@@ -83,7 +82,7 @@ impl<T> Names<T> {
         self.find(name).ok()
     }
 
-    /// Finds the value of a name, or the slot where it would go.
+    /// Finds the value of a name, or the slot for it.
     fn find(&self, name: &str) -> Result<&T, usize> {
         let mask = self.slots.len() - 1;
         let mut slot = hash(name.as_bytes()) & mask;
@@ -96,7 +95,7 @@ impl<T> Names<T> {
         }
     }
 
-    /// Returns the name of this number with its value.
+    /// Returns the name with this number, with its value.
     pub(crate) fn nth(&self, number: usize) -> Option<(&str, &T)> {
         let slot = *self.order.lock().unwrap_or_else(PoisonError::into_inner).get(number)?;
         self.slots[slot].get().map(|(name, value)| (&**name, value))
@@ -109,7 +108,7 @@ impl<T> Names<T> {
     }
 }
 
-/// Mixes sixteen bytes at a time. The tables are bounded, so nobody gains from a collision.
+/// Mixes sixteen bytes at a time. The tables are bounded, so an attacker gains nothing from a collision.
 #[expect(clippy::cast_possible_truncation, reason = "halves of products are what a hash is made of")]
 fn hash(name: &[u8]) -> usize {
     let mut state = name.len() as u64;
@@ -120,7 +119,8 @@ fn hash(name: &[u8]) -> usize {
         state = product as u64 ^ (product >> 64) as u64;
     };
     if let Some(last) = name.last_chunk() {
-        // The last sixteen again where the length is no multiple of it: cheaper than to copy the rest.
+        // If the length is not a multiple of sixteen, the last sixteen bytes are mixed again. This is cheaper than
+        // copying the rest.
         name.as_chunks().0.iter().for_each(&mut mix);
         mix(last);
     } else {

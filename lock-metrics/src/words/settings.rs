@@ -1,12 +1,12 @@
-//! What a builder sets for everything behind it.
+//! The settings of a builder.
 
 use crate::words::trace::Traces;
 
-/// The settings of the counts and of what leaves the process.
+/// The settings of the counts and of the exports.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
     pub(crate) traces: Traces,
-    /// The names of the histograms that are exported, all if not set.
+    /// The names of the exported histograms. All of them if not set.
     pub(crate) histograms: Option<Vec<String>>,
 }
 

@@ -1,7 +1,7 @@
-//! Times as Prometheus counts them. The only file that reads clocks.
+//! Times as Prometheus counts them. This is the only file that reads clocks.
 //!
-//! A time is read from a clock that nobody sets, so that ages are right whatever happens to the
-//! system's time. What is exported is Unix time: the same times, all shifted by one offset.
+//! A time is read from a steady clock that cannot be set, so ages are right whatever happens to the system's time.
+//! Exported times are Unix times: the same times, all shifted by one offset.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,19 +9,19 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// How far the system's time may drift from the exported times before all of them are adjusted.
 const STEP: u64 = 50_000_000;
 
-/// How far apart the clocks of a process and of its store can be, in earnest.
+/// A larger difference between the clocks of a process and its store is not credible.
 const YEAR: u64 = 365 * 24 * 3600 * 1_000_000_000;
 
 /// The offset that turns a steady time into Unix time, 0 before the first use.
 static OFFSET: AtomicU64 = AtomicU64::new(0);
 
-/// Nanoseconds on the steady clock; 0 means never.
+/// Nanoseconds on the steady clock. 0 means never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment(u64);
 
 impl Moment {
     pub(crate) const NEVER: Self = Self(0);
-    /// Later than all that will be.
+    /// Later than every other time.
     pub(crate) const LAST: Self = Self(u64::MAX);
 
     #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -29,8 +29,8 @@ impl Moment {
         Self::read(rustix::time::ClockId::Monotonic)
     }
 
-    /// Returns the time of the last clock tick, at most a few milliseconds old, at a fifth of the
-    /// cost of [`now`](Self::now): it is read for every acquire.
+    /// Returns the time of the last clock tick, at most a few milliseconds old, at a fifth of the cost of
+    /// [`now`](Self::now). It is read for every acquire.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     pub(crate) fn coarse() -> Self {
         Self::read(rustix::time::ClockId::MonotonicCoarse)
@@ -50,11 +50,11 @@ impl Moment {
 
         #[expect(clippy::disallowed_methods, reason = "ages are measured here, not leases")]
         static START: LazyLock<Instant> = LazyLock::new(Instant::now);
-        // One second, so that no time after the start is mistaken for never.
+        // One second more, so that no time after the start is mistaken for never.
         Self(nanos(START.elapsed()).saturating_add(1_000_000_000))
     }
 
-    /// Returns the time: this platform has no cheaper clock.
+    /// Returns the time. This platform has no cheaper clock.
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     pub(crate) fn coarse() -> Self {
         Self::now()
@@ -70,7 +70,7 @@ impl Moment {
         Self(self.0.saturating_sub(nanos(by)).max(1))
     }
 
-    /// Returns the time from `earlier` to this moment, zero if that is later.
+    /// Returns the duration from `earlier` to this time, or zero if `earlier` lies after it.
     pub(crate) fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -103,7 +103,7 @@ impl Moment {
         self.0
     }
 
-    /// Returns the earlier of two times; never is later than everything.
+    /// Returns the earlier of two times. Never counts as the latest time.
     pub(crate) fn earlier(self, other: Self) -> Self {
         match (self, other) {
             (Self::NEVER, some) | (some, Self::NEVER) => some,
@@ -112,28 +112,29 @@ impl Moment {
     }
 }
 
-/// The clock of a store, as its grants tell it: the offset that turns a steady time into its Unix time, 0 before the
-/// first grant. Nobody's system time is in it, so a machine whose time is wrong tells the same times as any other.
+/// The clock of a store, as its grants show it: the offset that turns a steady time into the store's Unix time, 0
+/// before the first grant. It does not depend on a system time, so a machine with a wrong time exports the same times
+/// as any other.
 #[derive(Debug, Default)]
 pub(crate) struct StoreClock(AtomicU64);
 
 impl StoreClock {
-    /// Takes note that it was this time there, just before `now`.
+    /// Notes the store's time just before `now`.
     pub(crate) fn note(&self, time: SystemTime, now: Moment) {
         let time = nanos(time.duration_since(UNIX_EPOCH).unwrap_or_default());
         if time.abs_diff(now.to_unix_nanos()) > YEAR {
-            // Tokens of another store may be numbers of any kind.
+            // Tokens of another store may be arbitrary numbers.
             return;
         }
         let offset = time.wrapping_sub(now.0);
         let known = self.0.load(Ordering::Relaxed);
-        // Written seldom, since every acquire looks at it.
+        // Written rarely, because every acquire reads it.
         if known.abs_diff(offset) > STEP {
             self.0.store(offset, Ordering::Relaxed);
         }
     }
 
-    /// The offset, by this process's own clock until the store has told its own.
+    /// Returns the offset. Until the store's clock is known, it is the offset of this process's own clock.
     fn offset(&self) -> u64 {
         match self.0.load(Ordering::Relaxed) {
             0 => offset(),
@@ -142,8 +143,8 @@ impl StoreClock {
     }
 }
 
-/// Follows the system's time if it was set. A drift below `STEP` leaves timestamps as they are, so
-/// that a hold has the same start in every scrape.
+/// Follows the system's time if it was set. A drift below `STEP` leaves timestamps as they are, so that a hold has the
+/// same start in every scrape.
 pub(crate) fn follow_system_time() {
     let (fresh, known) = (read_offset(), offset());
     if fresh.wrapping_sub(known).min(known.wrapping_sub(fresh)) > STEP {
@@ -169,7 +170,7 @@ fn read_offset() -> u64 {
 
 /// Returns whole nanoseconds, at most the 584 years that fit.
 pub(crate) fn nanos(duration: Duration) -> u64 {
-    // In 64 bits: `as_nanos` counts in 128, and this is on the path of every acquire.
+    // Counted in 64 bits: `as_nanos` counts in 128, and this is on the path of every acquire.
     duration.as_secs().saturating_mul(1_000_000_000).saturating_add(duration.subsec_nanos().into())
 }
 

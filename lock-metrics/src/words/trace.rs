@@ -1,11 +1,11 @@
-//! Traces of the application: the one thing about an acquire that only its caller knows.
+//! Traces of the application. Only the caller of an acquire knows them.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::words::time::Moment;
 
-/// What stands for the id in a link.
+/// The placeholder of the id in a link.
 const PLACE: &str = "{trace_id}";
 
 /// Identifies a trace, as in W3C Trace Context: sixteen bytes, not all of them zero.
@@ -13,7 +13,7 @@ const PLACE: &str = "{trace_id}";
 pub(crate) struct TraceId([u8; 16]);
 
 impl TraceId {
-    /// `None` for zeros, which mean that there is no trace.
+    /// Returns `None` for zeros, which mean that no trace exists.
     fn new(id: [u8; 16]) -> Option<Self> {
         (id != [0; 16]).then_some(Self(id))
     }
@@ -32,7 +32,7 @@ pub(crate) struct Exemplar {
     pub(crate) at: Moment,
 }
 
-/// Where traces come from, and where people look at them.
+/// The source of traces, and the address of their viewer.
 #[derive(Clone, Default)]
 pub(crate) struct Traces {
     pub(crate) current: Option<Arc<dyn Fn() -> Option<[u8; 16]> + Send + Sync>>,

@@ -1,4 +1,4 @@
-//! Whether the first lock would be granted, found out before anybody needs it.
+//! Checks whether the store would grant the first lock, before a caller needs it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,18 +10,18 @@ use crate::types::error::{LockError, LockErrorKind, Result};
 use crate::types::key::LockKey;
 use crate::types::owner::HolderInfo;
 
-/// The lease of the lock that is tried, at most: less if the manager's are shorter.
+/// The longest lease of the trial lock. It is shorter if the manager's leases are shorter.
 const TTL: Duration = Duration::from_secs(6);
 
-/// How long it may take: longer than a confirmation by replicas that do not come.
+/// How long the trial may take: longer than a confirmation by replicas that do not answer.
 const WITHIN: Duration = Duration::from_secs(5);
 
 impl LockManagerBuilder {
     /// Builds the manager, checks that the store answers, and tries whether it grants a lock.
     ///
-    /// What the first lock would fail with, such as a replica that takes no writes, a memory that is full, replicas that
-    /// are missing for `acks=2`, or a permission that the user lacks, is a warning in the log; with
-    /// [`strict`](Self::strict) it is the error of this call.
+    /// A problem that would fail the first lock is a warning in the log. Examples are a replica that takes no writes, a
+    /// full memory, missing replicas for `acks=2`, or a missing permission of the user. With [`strict`](Self::strict),
+    /// the problem is the error of this call.
     ///
     /// ```
     /// # use lock_core::LockManager;
@@ -33,11 +33,11 @@ impl LockManagerBuilder {
     ///
     /// # Errors
     ///
-    /// As [`build`](Self::build) and [`LockManager::ping`].
+    /// Like [`build`](Self::build) and [`LockManager::ping`].
     ///
     /// # Cancel safety
     ///
-    /// Safe: the lock that is tried ends by itself within 6 s.
+    /// Safe: the trial lock ends by itself within 6 s.
     pub async fn connect(self) -> Result<LockManager> {
         let strict = self.is_strict();
         let manager = self.build()?;
@@ -55,10 +55,10 @@ impl LockManagerBuilder {
 }
 
 impl LockManager {
-    /// Takes a lock that nobody else wants, and gives it back.
+    /// Takes a lock that no other caller needs, and releases it.
     async fn try_out(&self) -> Result<()> {
         let engine = self.engine_here()?;
-        // Of a manager without a prefix, the names of the keys are not known: this is what the documentation calls them.
+        // Without a prefix, the names of the user's keys are unknown. This name follows the documentation.
         let has_prefix = !self.key_prefix().is_empty();
         let key = self.key(if has_prefix { "distributed-lock:check" } else { "lock:distributed-lock:check" })?;
         let origin = self.origin();
@@ -69,7 +69,8 @@ impl LockManager {
         let until = engine.clock.now().after(WITHIN);
         let acquire = Arc::clone(&engine.backend).try_acquire(AcquireRequest::new(claim.clone(), info));
         let acquired = engine.bounded("acquire", &key, until, engine.route(Caller::Async, acquire)).await;
-        // Also after an error, which may leave open whether it was taken. Another process that tries has it for a moment.
+        // Release also after an error, which may leave open whether the lock was taken. Another process that tries at
+        // the same time briefly has the lock.
         let release = Arc::clone(&engine.backend).release(Release::new(claim));
         let released = engine.bounded("release", &key, until, engine.route(Caller::Async, release)).await;
         match acquired.and(released.map(drop)) {
@@ -79,7 +80,7 @@ impl LockManager {
     }
 }
 
-/// Returns whether the user may use other keys than this one: then it says nothing about those.
+/// Returns whether the error is about this key alone. The user may then be allowed to use other keys.
 fn is_about_its_key(error: &LockError, key: &LockKey) -> bool {
     let text = error.to_string();
     let is_refused = error.kind() == LockErrorKind::Misconfigured && text.contains("NOPERM");

@@ -1,4 +1,4 @@
-//! From a URL, options and the environment to a manager.
+//! Makes a manager from a URL, options and the environment.
 
 mod check;
 #[cfg(feature = "redis")]
@@ -16,8 +16,8 @@ use crate::types::url::StoreUrl;
 impl LockManager {
     /// Connects to the store that a URL names, and checks that it answers.
     ///
-    /// It also takes a lock of its own and gives it back: what the first lock would fail with is a warning in the log.
-    /// [`strict`](LockManagerBuilder::strict) refuses it.
+    /// It also takes a lock of its own and releases it. A problem that would fail the first lock is a warning in the
+    /// log. [`strict`](LockManagerBuilder::strict) makes it an error.
     ///
     /// | URL | store |
     /// |---|---|
@@ -33,22 +33,23 @@ impl LockManager {
     /// | `postgres://[user:password@]host[:5432],…/database` | PostgreSQL, if the program has `use lock_postgres as _;` (crate `lock-postgres`) |
     ///
     /// Each takes `?key_prefix=prod:`, see [`LockManagerBuilder::key_prefix`]. One server, sentinels and clusters take
-    /// `?acks=1` or `?fsync=local`, see [`Durability`](crate::Durability). Those over TLS take the files of an authority and of
-    /// a client certificate, in PEM: `?ca=/etc/ssl/redis.pem&cert=/etc/ssl/app.pem&cert_key=/etc/ssl/app.key`.
+    /// `?acks=1` or `?fsync=local`, see [`Durability`](crate::Durability). URLs over TLS take the PEM files of an
+    /// authority and of a client certificate: `?ca=/etc/ssl/redis.pem&cert=/etc/ssl/app.pem&cert_key=/etc/ssl/app.key`.
     ///
     /// # Errors
     ///
-    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) for a URL that cannot be understood and for credentials
-    /// that are refused, [`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable) if there is no answer within 5 s.
+    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) for a URL that cannot be understood and
+    /// for credentials that are refused. [`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable) if the store
+    /// does not answer within 5 s.
     ///
     /// # Cancel safety
     ///
-    /// Safe: nothing is kept.
+    /// Safe: a dropped future keeps no connection.
     pub async fn connect(url: &str) -> Result<Self> {
         Self::connect_with(url, LockOptions::default()).await
     }
 
-    /// Connects as [`connect`](Self::connect) does, with other defaults for every lock.
+    /// Connects like [`connect`](Self::connect), with other defaults for every lock.
     ///
     /// ```
     /// use std::time::Duration;
@@ -63,17 +64,17 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// As [`connect`](Self::connect), and [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) for
+    /// Like [`connect`](Self::connect), and [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) for
     /// options that contradict each other.
     ///
     /// # Cancel safety
     ///
-    /// Safe: nothing is kept.
+    /// Safe: a dropped future keeps no connection.
     pub async fn connect_with(url: &str, options: LockOptions) -> Result<Self> {
         Self::builder_for(url)?.options(options).connect().await
     }
 
-    /// Starts to build a manager of the store that a URL names, as in [`connect`](Self::connect). Opens nothing.
+    /// Starts to build a manager of the store that a URL names, as in [`connect`](Self::connect). Opens no connection.
     ///
     /// # Errors
     ///
@@ -82,7 +83,7 @@ impl LockManager {
         at(url)
     }
 
-    /// Connects as the environment says.
+    /// Connects with the settings of the environment.
     ///
     /// | variable | meaning |
     /// |---|---|
@@ -98,20 +99,20 @@ impl LockManager {
     /// | `LOCK_STRICT` | `true`: see [`LockManagerBuilder::strict`] |
     /// | `LOCK_DURABILITY` | `acks=1`, `acks=all`, `fsync=local`, `fsync=1` or `master` |
     ///
-    /// Each is an option of [`LockOptions`] with its default. A variable that is empty counts as not set.
+    /// Each is an option of [`LockOptions`] with its default. An empty variable counts as not set.
     ///
-    /// An application that opens a Redis client of its own with `LOCK_URL` sets the namespace with `LOCK_KEY_PREFIX`:
-    /// `?key_prefix=` in the URL is read by this library only. Other clients refuse it, or ignore it and use other keys.
+    /// If an application opens its own Redis client with `LOCK_URL`, set the namespace with `LOCK_KEY_PREFIX`. Only
+    /// this library reads `?key_prefix=` in the URL. Other clients refuse it, or ignore it and use other keys.
     ///
     /// # Errors
     ///
-    /// As [`connect_with`](Self::connect_with); [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured)
-    /// names the variable that cannot be read. There is no fall-back for a missing `LOCK_URL`: locks that no other
-    /// process sees would look like locks.
+    /// Like [`connect_with`](Self::connect_with); [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured)
+    /// names the variable that cannot be read. A missing `LOCK_URL` is an error without a fallback: an in-process store
+    /// would appear to work although no other process sees its locks.
     ///
     /// # Cancel safety
     ///
-    /// Safe: nothing is kept.
+    /// Safe: a dropped future keeps no connection.
     ///
     /// # Examples
     ///
@@ -126,7 +127,8 @@ impl LockManager {
         Self::builder_from_env()?.connect().await
     }
 
-    /// Starts to build a manager as the environment says, as in [`from_env`](Self::from_env). Opens nothing.
+    /// Starts to build a manager with the settings of the environment, as in [`from_env`](Self::from_env). Opens no
+    /// connection.
     ///
     /// ```no_run
     /// # async fn start() -> Result<(), lock_core::LockError> {
@@ -138,8 +140,8 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) names the variable that is missing or cannot be
-    /// read.
+    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) names the variable that is missing or
+    /// cannot be read.
     pub fn builder_from_env() -> Result<LockManagerBuilder> {
         configured(|name| match std::env::var(name) {
             Ok(value) => Ok(Some(value)),
@@ -177,7 +179,7 @@ fn configured(variable: impl Fn(&str) -> Result<Option<String>>) -> Result<LockM
     })
 }
 
-/// Starts to build a manager of the store that a URL names. Opens nothing.
+/// Starts to build a manager of the store that a URL names. Opens no connection.
 fn at(url: &str) -> Result<LockManagerBuilder> {
     let (store, key_prefix) = open(StoreUrl::read(url))?;
     let builder = LockManager::builder_of(store);
@@ -187,7 +189,7 @@ fn at(url: &str) -> Result<LockManagerBuilder> {
     })
 }
 
-/// Makes the store that a URL names, and returns the namespace that the URL adds to its keys. Opens no connection.
+/// Makes the store that a URL names. Returns it with the namespace that the URL adds to its keys. Opens no connection.
 pub(crate) fn open(mut url: StoreUrl) -> Result<(AnyBackend, Option<String>)> {
     let key_prefix = url.take_key_prefix()?;
     let has = |names: &[&str]| url.parameters().any(|(name, _)| names.contains(&name));
@@ -226,7 +228,8 @@ pub(crate) fn open(mut url: StoreUrl) -> Result<(AnyBackend, Option<String>)> {
     Ok((store, key_prefix))
 }
 
-/// Says why a scheme names no store. It is not repeated: what stands before the colon may be a user and a password.
+/// Explains why a scheme does not name a store. The text is not repeated: before the colon there may be a user and a
+/// password.
 fn unknown(scheme: &str) -> LockError {
     LockError::misconfigured(match scheme {
         "postgres" | "postgresql" => {

@@ -11,10 +11,10 @@ const SUPPORTED: &str = "write redlock://user:password@host:6379,host,host/db?ma
                          hosts are needed, or redlocks:// for TLS";
 
 impl Quorum {
-    /// Names a quorum of Redis servers by its URL. Opens nothing yet.
+    /// Names a quorum of Redis servers by its URL. Opens no connection yet.
     ///
-    /// `redlock[s]://[user:password@]host[:6379],host,host…[/db][?max_ttl=60s&restarts=forget|remember]`: user, password
-    /// and database are those of every member.
+    /// `redlock[s]://[user:password@]host[:6379],host,host…[/db][?max_ttl=60s&restarts=forget|remember]`. User,
+    /// password and database apply to every member.
     ///
     /// ```
     /// use lock_core::Quorum;
@@ -26,18 +26,18 @@ impl Quorum {
     ///
     /// # Errors
     ///
-    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured), saying what to write. The message never
+    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured), with what to write. The message never
     /// repeats the URL.
     pub fn new(url: &str) -> Result<Self> {
         Self::read(StoreUrl::read(url))
     }
 
-    /// Names a quorum by its URL, which is taken apart already.
+    /// Names a quorum by its URL, which is already split into parts.
     pub(crate) fn read(mut url: StoreUrl) -> Result<Self> {
         let mut quorum = Self::of(take_members(&mut url)?.into_iter().map(AnyBackend::new))?;
         for parameter in url.parameters() {
             quorum = match parameter {
-                // What cannot be read may be a password.
+                // A value that cannot be read may be a password, so it is not shown.
                 ("max_ttl", value) => match parse_duration(value).ok().map(|max_ttl| quorum.with_max_ttl(max_ttl)) {
                     Some(bounded) => bounded?,
                     None => return refuse("max_ttl is a time of at least 1s, such as 60s"),
@@ -61,16 +61,16 @@ fn refuse<T>(text: &str) -> Result<T> {
     Err(LockError::misconfigured(format!("{text}; {SUPPORTED}")))
 }
 
-/// Takes out of the URL of a quorum what its members have in common, and makes them. Opens nothing.
+/// Takes the common parts out of a quorum's URL, and makes its members. Opens no connection.
 pub(crate) fn take_members(url: &mut StoreUrl) -> Result<Vec<RedisStore>> {
-    // A namespace is the manager's.
+    // A namespace belongs to the manager.
     url.take_key_prefix()?;
     let scheme = match url.scheme() {
         "redlock" if url.is_quorum() => "redis",
         "redlocks" if url.is_quorum() => "rediss",
         _ => return refuse("this is not the URL of a quorum"),
     };
-    // Certificates are those of each member.
+    // Each member gets the certificates.
     let member = url.split(scheme, &["ca", "cert", "cert_key"])?;
     let address = &url.address;
     if address.contains("://") {

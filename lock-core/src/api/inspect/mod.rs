@@ -1,6 +1,6 @@
 //! Reads the locks of a whole fleet from the store, for people and for inspectors.
 //!
-//! Nothing here is part of an acquire. A scan is paced and bounded, and changes nothing.
+//! An acquire never uses this code. A scan is paced and bounded, and changes nothing.
 
 mod scan;
 mod topology;
@@ -18,13 +18,13 @@ pub use crate::contract::backend::{EntryState, FleetHolder, LockEntry, Waiter};
 pub use crate::stores::redis::inspect::{Part, Server, Topology};
 pub use scan::{Scan, ScanOptions};
 
-/// Reads the locks of every process that uses one store: a Redis server, the master that sentinels name, a Redis Cluster, or
-/// any other store that has an [`Inspector`](crate::Inspector).
+/// Reads the locks of all processes that use one store. The store is a Redis server, the master that sentinels name, a
+/// Redis Cluster, or any other store that has an [`Inspector`](crate::Inspector).
 ///
-/// The URL of any node of a Redis Cluster stands for its cluster. A scan reads the masters one after the other, and a
-/// command for one key goes to the master that serves it. Every node is reached with the credentials
-/// and settings of the URL, at the address that the cluster announces. Replicas are never read. If the
-/// node of the URL cannot be reached, the masters of the last scan are asked instead. At most a kilobyte of a value is read.
+/// The URL of any node of a Redis Cluster stands for its cluster. A scan reads the masters one after the other. A
+/// command for one key goes to the master that serves it. Every node is reached with the credentials and settings of
+/// the URL, at the address that the cluster announces. Replicas are never read. If the node of the URL cannot be
+/// reached, the masters of the last scan are asked instead. At most a kilobyte of a value is read.
 ///
 /// ```no_run
 /// use lock_core::inspect::{FleetReader, ScanOptions};
@@ -47,19 +47,19 @@ pub struct FleetReader {
 }
 
 impl FleetReader {
-    /// Names a store by its URL, as in [`LockManager::connect`](crate::LockManager::connect). Opens nothing yet.
+    /// Names a store by its URL, as in [`LockManager::connect`](crate::LockManager::connect). Opens no connection yet.
     ///
-    /// With `?key_prefix=prod:` scans see the keys of that namespace only. Keys are always given and returned
-    /// as they are in the store. The members of a quorum are read one by one: [`members`](Self::members).
+    /// With `?key_prefix=prod:`, scans see only the keys of that namespace. Keys are always passed and returned as they
+    /// are in the store. The members of a quorum are read one by one: see [`members`](Self::members).
     ///
     /// # Errors
     ///
-    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) if the URL cannot be
-    /// read. The message never repeats the URL.
+    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) if the URL cannot be read. The message
+    /// never repeats the URL.
     pub fn new(url: &str) -> Result<Self> {
         let url = StoreUrl::read(url);
         if url.is_quorum() {
-            // What one member has may be nobody's.
+            // A lock at one member may not be held by a majority, so it may not be held at all.
             return Err(LockError::misconfigured(
                 "a quorum has no locks of its own; read its members one by one, by FleetReader::members",
             ));
@@ -68,7 +68,7 @@ impl FleetReader {
         Ok(Self { prefix: prefix.unwrap_or_default(), ..Self::of(store) })
     }
 
-    /// Reads the locks of a store that is open already.
+    /// Reads the locks of a store that is already open.
     ///
     /// ```
     /// use lock_core::inspect::FleetReader;
@@ -88,7 +88,7 @@ impl FleetReader {
         Self { store, prefix: String::new() }
     }
 
-    /// Confines it to a namespace.
+    /// Confines the reader to a namespace.
     fn within(mut self, prefix: Option<&str>) -> Self {
         self.prefix = prefix.unwrap_or_default().to_owned();
         self
@@ -106,7 +106,7 @@ impl FleetReader {
         self.store.name()
     }
 
-    /// Checks that the server answers and accepts our credentials.
+    /// Checks that the server answers and accepts the credentials.
     ///
     /// # Errors
     ///
@@ -120,22 +120,23 @@ impl FleetReader {
         self.store.backend().ping().await
     }
 
-    /// Examines what is behind the store: servers, settings, permissions. One [`Finding`] for each thing that was looked at, also for
-    /// what could not be found out; a store without a [`Doctor`](crate::Doctor) has one, which says so.
+    /// Examines the servers, settings and permissions behind the store. Returns one [`Finding`] for each examined
+    /// thing, including things that could not be examined. A store without a [`Doctor`](crate::Doctor) returns one
+    /// finding that says so.
     ///
     /// # Cancel safety
     ///
-    /// Safe: it leaves nothing behind.
+    /// Safe: it changes nothing on the servers.
     pub async fn examine(&self) -> Vec<Finding> {
         self.store.backend().examine().await
     }
 
-    /// Returns the store on the server that keeps a key: of a Redis Cluster, the master of its slot. It
-    /// serves locks whose keys lie there.
+    /// Returns the store on the server that has a key. In a Redis Cluster, this is the master of the key's slot. It
+    /// serves locks whose keys are there.
     ///
     /// # Errors
     ///
-    /// As [`entry`](Self::entry).
+    /// Like [`entry`](Self::entry).
     ///
     /// # Cancel safety
     ///
@@ -145,7 +146,7 @@ impl FleetReader {
         Ok(keeper.unwrap_or_else(|| self.store.clone()))
     }
 
-    /// Starts to walk through every lock. Nothing is sent before [`Scan::next`].
+    /// Starts a walk through all locks. Sends no command before [`Scan::next`].
     #[must_use]
     pub fn scan(&self, options: ScanOptions) -> Scan<'_> {
         Scan::new(self, options)
@@ -156,8 +157,8 @@ impl FleetReader {
     /// # Errors
     ///
     /// [`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable) or
-    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured), also for a key under which something else
-    /// lies, and for a store that does not tell who holds its locks.
+    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured). The latter also for a key with foreign
+    /// data, and for a store without an inspector.
     ///
     /// # Cancel safety
     ///
@@ -170,7 +171,7 @@ impl FleetReader {
     ///
     /// # Errors
     ///
-    /// As [`entry`](Self::entry).
+    /// Like [`entry`](Self::entry).
     ///
     /// # Cancel safety
     ///
@@ -179,13 +180,14 @@ impl FleetReader {
         self.store.backend().waiters(key.clone()).await
     }
 
-    /// Lists everybody who has a lock, in the order in which their leases end: one holder, or all that share it.
+    /// Lists all holders of a lock, in the order in which their leases end: one holder, or all that share it.
     ///
-    /// Readers of one process mostly share one claim, which is one holder here: that process's live view names each.
+    /// Readers of one process mostly share one claim, which counts as one holder here. The live view of that process
+    /// names each reader.
     ///
     /// # Errors
     ///
-    /// As [`entry`](Self::entry).
+    /// Like [`entry`](Self::entry).
     ///
     /// # Cancel safety
     ///
@@ -198,11 +200,11 @@ impl FleetReader {
         }
     }
 
-    /// Reads what is remembered of a job that has a period. `None` if it never ran, or was forgotten.
+    /// Reads the record of a job that has a period. `None` if it never ran, or was forgotten.
     ///
     /// # Errors
     ///
-    /// As [`entry`](Self::entry).
+    /// Like [`entry`](Self::entry).
     ///
     /// # Cancel safety
     ///
@@ -211,11 +213,11 @@ impl FleetReader {
         self.store.backend().job(key.clone()).await
     }
 
-    /// Reads what the holder of a lock waits for, if it has said so lately.
+    /// Reads which lock the holder of a lock waits for, if it published that recently.
     ///
     /// # Errors
     ///
-    /// As [`entry`](Self::entry).
+    /// Like [`entry`](Self::entry).
     ///
     /// # Cancel safety
     ///
@@ -226,42 +228,43 @@ impl FleetReader {
 
     /// Takes a lock away from the holder with this identity, and from no other.
     ///
-    /// First the holder's process is told who takes the lock away and why; it reports the loss as
-    /// [`LossReason::Revoked`](crate::LossReason::Revoked). Then comes the ordinary release: the
-    /// comparison and the deletion are one step on the server, and the next grant has a greater fencing
-    /// token. A process that cannot be told, because it is not listening at the moment, learns of it at
-    /// its next renewal, as [`LossReason::Stolen`](crate::LossReason::Stolen). Until then it believes that
-    /// it holds the lock: only a resource that checks tokens is safe in between.
+    /// First, the holder's process is told who takes the lock away and why. It reports the loss as
+    /// [`LossReason::Revoked`](crate::LossReason::Revoked). Then the lock is released: the comparison and the deletion
+    /// are one step on the server, and the next grant has a greater fencing token.
     ///
-    /// Whatever the outcome, a `tracing` event with the target `lock_core::audit` says who asked
-    /// (`actor`), for which key, and why. The process of the holder emits one too.
+    /// A process that is not listening at the moment learns of the loss at its next renewal, as
+    /// [`LossReason::Stolen`](crate::LossReason::Stolen). Until then it believes that it holds the lock. In between,
+    /// only a resource that checks tokens is safe.
+    ///
+    /// With any outcome, a `tracing` event with the target `lock_core::audit` records who asked (`actor`), for which
+    /// key, and why. The process of the holder emits one too.
     ///
     /// # Errors
     ///
-    /// As [`entry`](Self::entry). After [`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable)
-    /// the lock may or may not have been released; repeating the call is safe.
+    /// Like [`entry`](Self::entry). After [`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable), the lock
+    /// may or may not have been released. The call can safely be repeated.
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop; the lock may still be taken away.
+    /// Safe to drop. The lock may still be taken away.
     pub async fn release(&self, key: &LockKey, owner: OwnerId, actor: &str, reason: &str) -> Result<Freed> {
         self.revoke(key, Revocation::new(RevokeFrom::Owner(owner), actor, reason)).await
     }
 
-    /// Takes a lock away from a client of another library: deletes the key if it holds exactly this
-    /// value, in one step on the server.
+    /// Takes a lock away from a client of another library. Deletes the key if it has exactly this value, in one step on
+    /// the server.
     ///
     /// That client is not notified. It finds out when it renews or releases, if it checks.
     ///
-    /// Audited as [`release`](Self::release).
+    /// Audited like [`release`](Self::release).
     ///
     /// # Errors
     ///
-    /// As [`release`](Self::release).
+    /// Like [`release`](Self::release).
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop; the lock may still be taken away.
+    /// Safe to drop. The lock may still be taken away.
     pub async fn release_foreign(&self, key: &LockKey, value: &[u8], actor: &str, reason: &str) -> Result<Freed> {
         self.revoke(key, Revocation::new(RevokeFrom::Foreign(value.to_vec()), actor, reason)).await
     }

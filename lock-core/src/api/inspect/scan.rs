@@ -1,4 +1,4 @@
-//! Walks through the locks of a store, slowly.
+//! Walks slowly through the locks of a store.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::types::error::Result;
 use crate::types::key::LockKey;
 use crate::types::system::clock::Clock;
 
-/// Sets what a [`Scan`] looks at, and how much it may cost.
+/// Sets which keys a [`Scan`] visits, and how much it may cost.
 ///
 /// ```
 /// use lock_core::inspect::ScanOptions;
@@ -28,23 +28,23 @@ pub struct ScanOptions {
 }
 
 impl ScanOptions {
-    /// How many keys the store looks at in one go. In a measurement with Redis, ten times as many kept other
-    /// clients waiting for 5 ms instead of 0.5 ms.
+    /// How many keys the store visits at a time. In a measurement with Redis, ten times as many made other clients wait
+    /// for 5 ms instead of 0.5 ms.
     const BATCH: u32 = 100;
 
-    /// Looks at every key, at most a million, with a pause of 1 ms after each hundred.
+    /// Visits every key, at most a million, with a pause of 1 ms after each hundred.
     pub fn new() -> Self {
         Self { prefix: String::new(), foreign: Vec::new(), pause: Duration::from_millis(1), max_keys: 1_000_000 }
     }
 
-    /// Looks only at keys that begin with this.
+    /// Visits only keys with this prefix.
     pub fn with_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// Counts strings below this prefix that are not in our format as locks of other clients. May
-    /// be called more than once; other such strings are left out.
+    /// Counts strings with this prefix in a foreign format as locks of other clients. May be called more than once.
+    /// Other such strings are left out.
     pub fn with_foreign_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.foreign.push(prefix.into());
         self
@@ -56,8 +56,8 @@ impl ScanOptions {
         self
     }
 
-    /// Sets about how many keys are looked at before the scan ends [truncated](Scan::is_truncated).
-    /// In a cluster this counts all masters together.
+    /// Sets about how many keys are visited before the scan ends [truncated](Scan::is_truncated). In a cluster, this
+    /// counts all masters together.
     pub fn with_max_keys(mut self, max_keys: u64) -> Self {
         self.max_keys = max_keys;
         self
@@ -73,15 +73,13 @@ impl Default for ScanOptions {
 /// The longest value that a classic client is assumed to write into a lock.
 const NONCE: usize = 64;
 
-/// A walk through the locks of a store, batch by batch: those of a server, or of every master of a cluster.
+/// A walk through the locks of a store, batch by batch: of one server, or of every master of a cluster.
 ///
-/// A lock that is taken or freed meanwhile may or may not be seen; a lock that is held all the time
-/// is seen once.
+/// A lock that is taken or freed during the scan may or may not be seen. A lock that is held all the time is seen once.
 ///
-/// A master of a cluster that cannot be reached, or is no longer a master, causes an error that names
-/// it; a scan that begins after the failover reads its successor. When all masters have been read, those
-/// that took over slots meanwhile, or are doing so, are read again: a lock whose slot moves during the
-/// scan is not missed.
+/// If a master of a cluster cannot be reached, or is not a master any more, the scan returns an error that names it. A
+/// scan that begins after the failover reads its successor. When all masters have been read, masters that have taken
+/// over slots since, or are doing so, are read again. A lock whose slot moves during the scan is therefore not missed.
 ///
 /// ```
 /// use lock_core::inspect::{FleetReader, ScanOptions};
@@ -100,16 +98,16 @@ const NONCE: usize = 64;
 pub struct Scan<'a> {
     reader: &'a FleetReader,
     options: ScanOptions,
-    /// Where to go on. `None` at the beginning.
+    /// Where the scan continues. `None` at the beginning.
     after: Option<ScanPosition>,
     ended: bool,
     visited: u64,
     truncated: bool,
-    /// The locks returned so far: a store may name a key twice.
+    /// The locks returned so far. A store may name a key twice.
     given: HashSet<LockKey>,
     /// The jobs found so far.
     jobs: BTreeMap<LockKey, JobRecord>,
-    /// What is done, as far as it was found.
+    /// The marks found so far.
     done: BTreeMap<(LockKey, JobVersion), DoneMark>,
     /// The number of left-out strings that look like locks of other clients, and one of them.
     left_out: (u64, Option<LockKey>),
@@ -137,13 +135,12 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Reads the next locks. A batch may be empty although there are more. `None` at the end.
+    /// Reads the next locks. A batch may be empty although more follow. `None` at the end.
     ///
     /// # Errors
     ///
     /// [`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable) or
-    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured). The message names the
-    /// server.
+    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured). The message names the server.
     ///
     /// # Cancel safety
     ///
@@ -179,32 +176,32 @@ impl<'a> Scan<'a> {
         Ok(Some(entries))
     }
 
-    /// Returns whether the scan ended early because it had looked at as many keys as allowed.
+    /// Returns whether the scan ended early because it had visited as many keys as allowed.
     #[must_use]
     pub fn is_truncated(&self) -> bool {
         self.truncated
     }
 
-    /// Returns the names of the servers that were read so far: the masters of a cluster, or one.
+    /// Returns the names of the servers that were read so far: the masters of a cluster, or one server.
     #[must_use]
     pub fn servers(&self) -> Vec<&str> {
         self.read.iter().map(String::as_str).collect()
     }
 
-    /// Returns the jobs found so far that have a period, by the key of their lock. They are remembered also
-    /// while nobody runs them.
+    /// Returns the records of jobs with a period that were found so far, by the key of their lock. They exist even
+    /// while no process runs the job.
     pub fn jobs(&self) -> impl Iterator<Item = (&LockKey, &JobRecord)> {
         self.jobs.iter()
     }
 
-    /// Returns the marks found so far of what is done for which version, by the key of the lock.
+    /// Returns the marks of finished versions that were found so far, by the key of the lock.
     pub fn done(&self) -> impl Iterator<Item = (&LockKey, &DoneMark)> {
         self.done.iter().map(|((key, _), mark)| (key, mark))
     }
 
-    /// Returns about how many strings were left out so far that look like locks of other clients, and one
-    /// of them. Such strings are short and have an expiry, or have `lock` or `mutex` in their name. To see
-    /// them, give their prefix to [`ScanOptions::with_foreign_prefix`].
+    /// Returns about how many left-out strings look like locks of other clients, and one of them. Such strings are
+    /// short and have an expiry, or have `lock` or `mutex` in their name. To see them, give their prefix to
+    /// [`ScanOptions::with_foreign_prefix`].
     #[must_use]
     pub fn left_out(&self) -> (u64, Option<&LockKey>) {
         (self.left_out.0, self.left_out.1.as_ref())

@@ -1,4 +1,4 @@
-//! From a URL to the servers behind it.
+//! Finds the servers behind a URL.
 
 use crate::api::connect::{open, redlock};
 use crate::api::inspect::FleetReader;
@@ -10,9 +10,9 @@ use crate::types::error::Result;
 use crate::types::url::StoreUrl;
 
 impl Topology {
-    /// Asks every server behind a URL of Redis: of one server, sentinels, a cluster or a quorum.
+    /// Asks every server behind a URL of Redis: one server, sentinels, a cluster or a quorum.
     ///
-    /// A server that cannot be asked, or should not be as it is, is listed with its
+    /// A server that cannot be asked, or that has a wrong state, is listed with its
     /// [`problem`](crate::inspect::Server::problem).
     ///
     /// # Errors
@@ -45,7 +45,7 @@ impl Topology {
 }
 
 impl FleetReader {
-    /// Names the servers that a URL stands for, one by one: the members of a quorum, or the one store of any other URL.
+    /// Names the servers behind a URL, one by one: the members of a quorum, or the one store of any other URL.
     ///
     /// ```
     /// use lock_core::inspect::FleetReader;
@@ -58,14 +58,14 @@ impl FleetReader {
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new).
+    /// Like [`new`](Self::new).
     pub fn members(url: &str) -> Result<Vec<Self>> {
         let mut url = StoreUrl::read(url);
         let prefix = url.take_key_prefix()?;
         if !url.is_quorum() {
             return Ok(vec![Self::of(open(url)?.0).within(prefix.as_deref())]);
         }
-        // All that is wrong with the list as a whole.
+        // Finds mistakes in the list as a whole.
         Quorum::read(url.clone())?;
         let members = redlock::take_members(&mut url)?.into_iter().map(AnyBackend::new);
         Ok(members.map(|member| Self::of(member).within(prefix.as_deref())).collect())

@@ -1,4 +1,4 @@
-//! From a store and options to a manager.
+//! Makes a manager from a store and options.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::types::naming::prefix::check_key_prefix;
 use crate::types::options::{HandoffLimits, LockOptions, setters};
 use crate::types::stripe::Stripings;
 
-/// Puts a [`LockManager`] together.
+/// Builds a [`LockManager`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -44,26 +44,26 @@ pub struct LockManagerBuilder {
 setters!(LockManagerBuilder, options);
 
 impl LockManagerBuilder {
-    /// Limits how often a lock passes directly between callers of this process before other
-    /// processes get their turn. Zero turns hand-offs off. Default 127, which is the most: of locks that are held
-    /// for long, [`handoff_slice`](Self::handoff_slice) is the limit.
+    /// Limits how often a lock passes directly between callers of this process before other processes get their turn.
+    /// Zero turns hand-offs off. Default 127, which is the most. For locks that are held long,
+    /// [`handoff_slice`](Self::handoff_slice) is the limit.
     pub fn handoff_limit(mut self, passes: u32) -> Self {
         self.handoff.passes = passes.min(HandoffLimits::MOST);
         self
     }
 
-    /// Limits for how long a lock passes directly between callers of this process before other
-    /// processes get their turn. A quarter of the ttl is the limit in any case. Default 10 ms.
+    /// Limits how long a lock passes directly between callers of this process before other processes get their turn. A
+    /// quarter of the ttl is always a limit too. Default 10 ms.
     pub fn handoff_slice(mut self, slice: Duration) -> Self {
         self.handoff.slice = slice;
         self
     }
 
-    /// Sets a namespace: what comes before every key of this manager, such as `prod:` or `prod-eu:`.
+    /// Sets a namespace: the prefix of every key of this manager, for example `prod:` or `prod-eu:`.
     ///
-    /// Managers with different prefixes never share a key, so several environments can share a store. A manager
-    /// without a prefix locks the key as given, even `prod:x`. Metrics are unaffected: their labels are
-    /// templates, without prefix.
+    /// Managers with different prefixes never share a key, so several environments can share a store. A manager without
+    /// a prefix locks the key as given, even `prod:x`. Metrics do not change: their labels are templates, without the
+    /// prefix.
     pub fn key_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.key_prefix = Some(prefix.into());
         self
@@ -81,33 +81,33 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Sets the name by which others see this host. Default: the system's host name.
+    /// Sets the name by which other processes see this host. Default: the system's host name.
     pub fn host(mut self, host: impl Into<Arc<str>>) -> Self {
         self.host = Some(host.into());
         self
     }
 
-    /// Names the store for metrics, so that processes which reach it by different addresses agree, and those which
-    /// reach different ones by the same address do not. Default: the address in its URL.
+    /// Names the store in metrics. Processes that reach it by different addresses then agree. Processes that reach
+    /// different stores by the same address then differ. Default: the address in its URL.
     ///
-    /// With a [`key_prefix`](Self::key_prefix) the metrics show `name#prefix`: the same key in two namespaces is two
-    /// locks.
+    /// With a [`key_prefix`](Self::key_prefix), the metrics show `name#prefix`: the same key in two namespaces means
+    /// two locks.
     pub fn store_name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.store_name = Some(name.into());
         self
     }
 
-    /// Watches the order in which locks are taken inside each other: [`LockManager::lock_order`]. Default: only with the
-    /// feature `test-util`.
+    /// Watches the order in which locks are taken inside each other: [`LockManager::lock_order`]. Default: only with
+    /// the feature `test-util`.
     ///
-    /// It costs a look at a table for each acquire under another lock, and nothing else.
+    /// It costs one table lookup for each acquire under another lock.
     pub fn lint_lock_order(mut self, on: bool) -> Self {
         self.lint_lock_order = on;
         self
     }
 
-    /// Has [`connect`](Self::connect) refuse a store that would not grant a lock now, instead of a warning. Default: only
-    /// one that does not answer is refused, so that a service starts while its store fails over.
+    /// Makes [`connect`](Self::connect) refuse a store that would not grant a lock now. By default that is a warning,
+    /// and only a store that does not answer is refused. A service can then start while its store fails over.
     pub fn strict(mut self) -> Self {
         self.strict = true;
         self
@@ -117,11 +117,11 @@ impl LockManagerBuilder {
         self.strict
     }
 
-    /// Grants locks also while this manager [drains](LockManager::drain), until the time of that is nearly up: for
-    /// services whose work was accepted before they were told to stop, and would fail without its locks. Default: only
-    /// requests in a [`LockLayer`](crate::LockLayer), and locks inside of a lock that is held.
+    /// Grants locks while this manager [drains](LockManager::drain), until the drain's time is nearly up. For services
+    /// whose work was accepted before the stop, and would fail without its locks. Default: only for requests in a
+    /// [`LockLayer`](crate::LockLayer), and for locks inside of a held lock.
     ///
-    /// What accepts new work stops by [`stopping`](LockManager::stopping). New [elections](LockManager::elect) are refused.
+    /// Stop accepting new work by [`stopping`](LockManager::stopping). New [elections](LockManager::elect) are refused.
     pub fn serve_while_stopping(mut self) -> Self {
         self.serves_while_stopping = true;
         self
@@ -129,10 +129,9 @@ impl LockManagerBuilder {
 
     /// Drives everything on the current tokio runtime and its clock, instead of on a thread of its own.
     ///
-    /// With `tokio::time::pause` this gives virtual time: an hour of watchdog passes in a
-    /// millisecond, the same way each run. For tests only: the lock then dies with the runtime, and
-    /// blocking calls are refused. Without it, a paused runtime fires its own time-outs at once
-    /// while the keeper's thread lives in real time.
+    /// With `tokio::time::pause`, this gives virtual time: an hour of watchdog passes in a millisecond, in the same way
+    /// in each run. For tests only: the lock ends with the runtime, and blocking calls are refused. Without this, a
+    /// paused runtime fires its own timeouts at once while the keeper's thread runs in real time.
     pub fn drive_on_current_runtime(mut self) -> Self {
         self.on_current_runtime = true;
         self
@@ -142,8 +141,8 @@ impl LockManagerBuilder {
     ///
     /// # Errors
     ///
-    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) if the defaults contradict each other, or if the keeper cannot be
-    /// started.
+    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) if the defaults contradict each other, or
+    /// if the keeper cannot be started.
     pub fn build(self) -> Result<LockManager> {
         self.options.validate()?;
         let key_prefix = self.key_prefix.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The handle that services keep: it connects to a store and makes requests.
+//! The handle that services keep. It connects to a store and makes requests.
 
 mod builder;
 
@@ -44,12 +44,11 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// # }
 /// ```
 ///
-/// The last handle, or the last guard if it is dropped later, waits up to 250 ms for releases that are
-/// still on their way, so that a guard dropped right before `main` returns does not stay locked until
-/// its lease ends.
+/// When the last handle or guard is dropped, the drop waits up to 250 ms for releases that are in flight. Otherwise a
+/// guard that is dropped right before `main` returns would stay locked until its lease ends.
 ///
-/// A manager is of the process in which it was made: in a forked child every call of it is an error, and guards do
-/// nothing there. Connect a new one in the child.
+/// A manager belongs to the process in which it was made. In a forked child, every call of it is an error, and dropping
+/// a guard does nothing. Connect a new manager in the child.
 ///
 /// An installed manager is never dropped: call [`shutdown`](Self::shutdown).
 #[derive(Clone, Debug)]
@@ -61,7 +60,7 @@ pub struct LockManager {
 struct Inner {
     handle: Arc<EngineHandle>,
     options: LockOptions,
-    /// What comes before every key. Empty for none.
+    /// The prefix of every key. Empty for none.
     key_prefix: Box<str>,
     serves_while_stopping: bool,
     origin: Arc<Origin>,
@@ -70,11 +69,11 @@ struct Inner {
 }
 
 impl LockManager {
-    /// Creates a manager with a memory store of its own, which nobody else shares.
+    /// Creates a manager with its own memory store, which no other manager shares.
     ///
     /// # Panics
     ///
-    /// If the system refuses the keeper's thread.
+    /// Panics if the system refuses the keeper's thread.
     #[must_use]
     pub fn in_memory() -> Self {
         #[expect(
@@ -91,8 +90,8 @@ impl LockManager {
         Self::builder_shared(Arc::new(store))
     }
 
-    /// Starts to build a manager over a store that others use too. The managers of one store exclude each other
-    /// as processes do.
+    /// Starts to build a manager over a store that other managers use too. The managers of one store exclude each other
+    /// like processes.
     pub fn builder_shared(store: Arc<impl LockBackend>) -> LockManagerBuilder {
         Self::over(store)
     }
@@ -118,18 +117,18 @@ impl LockManager {
         }
     }
 
-    /// Asks for the lock of a key. Nothing is taken until the request is awaited.
+    /// Asks for the lock of a key. It is not taken until the request is awaited.
     #[track_caller]
     pub fn lock(&self, key: impl IntoLockKey) -> LockRequest {
         LockRequest::new(self.clone(), self.key(key).map(RequestedKeys::One))
     }
 
-    /// Asks to read what a key protects, beside other readers and never beside a writer.
+    /// Asks to read the data that a key protects, together with other readers and never together with a writer.
     ///
-    /// Readers and writers are served in the order in which their claims came: a new claim never passes a writer that
-    /// waits, so neither of them starves. Readers of one process share one claim while no writer waits, so most of
-    /// them cost no command; and who comes while an earlier one still waits comes in with it. All readers between two
-    /// writers have the same fencing token.
+    /// Readers and writers are served in the order of their claims. A new claim never passes a waiting writer, so
+    /// neither side starves. Readers of one process share one claim while no writer waits, so most of them cost no
+    /// command. A reader that comes while an earlier reader of its process still waits enters together with it. All
+    /// readers between two writers have the same fencing token.
     ///
     /// ```
     /// # use lock_core::{LockError, LockManager};
@@ -147,19 +146,20 @@ impl LockManager {
         self.lock(key).sharing(Ok(Mode::READ))
     }
 
-    /// Asks to write what a key protects: the same as [`lock`](Self::lock), under the name that goes with
-    /// [`read`](Self::read).
+    /// Asks to write the data that a key protects. This is the same as [`lock`](Self::lock), with the name that goes
+    /// with [`read`](Self::read).
     #[track_caller]
     pub fn write(&self, key: impl IntoLockKey) -> LockRequest {
         self.lock(key)
     }
 
-    /// Asks for one of `permits` permits of a key, so that at most so many callers of the fleet are inside at once.
-    /// [`with_weight`](LockRequest::with_weight) takes several.
+    /// Asks for one of `permits` permits of a key. At most this many callers of the fleet are inside at the same time.
+    /// [`with_weight`](LockRequest::with_weight) takes several permits.
     ///
-    /// The number is part of the request and stored nowhere: to resize, ask with another one. Each permit has a lease
-    /// of its own, so a crash gives back only what that process had. An exclusive lock of the same key waits until
-    /// all permits are free; a [`read`](Self::read) of it enters beside them, so give a semaphore a key of its own.
+    /// The number is part of the request and is not stored: to resize, ask with another number. Each permit has its own
+    /// lease, so a crash returns only the permits of that process. An exclusive lock of the same key waits until all
+    /// permits are free. A [`read`](Self::read) of the same key enters beside them, so give a semaphore a key of its
+    /// own.
     ///
     /// ```
     /// # use lock_core::{LockError, LockManager};
@@ -177,15 +177,15 @@ impl LockManager {
         self.lock(key).sharing(Mode::permits(1, permits))
     }
 
-    /// Asks for the locks of several keys at once: all or nothing, under one budget.
+    /// Asks for the locks of several keys at once: all or none, within one budget.
     ///
-    /// The first attempt takes all of them in one step of the store, or none. Redis does so for up
-    /// to 50 keys, which in a cluster must share a slot: give them a common hash tag. With
-    /// [`try_acquire`](LockRequest::try_acquire) that is all.
+    /// The first attempt takes all of them in one step of the store, or none. Redis can do this for up to 50 keys. In a
+    /// cluster they must share a slot: give them a common hash tag. [`try_acquire`](LockRequest::try_acquire) makes
+    /// only this attempt.
     ///
-    /// Otherwise the keys are taken one after the other, sorted and each once, so that two callers
-    /// with the same keys in different orders never wait for each other. While it waits for one key,
-    /// the caller holds those before it; if that is refused, they are given back.
+    /// Otherwise the keys are taken one after the other, sorted, each once. Two callers with the same keys in different
+    /// orders therefore never wait for each other. While it waits for one key, the caller holds the keys before it. If
+    /// that key is refused, they are released.
     ///
     /// ```
     /// # use lock_core::{LockError, LockManager};
@@ -201,11 +201,12 @@ impl LockManager {
         LockRequest::new(self.clone(), in_order(keys.into_iter().map(|key| self.key(key))).map(RequestedKeys::All))
     }
 
-    /// Returns who holds a key now. Of several that share it, the one that came first.
+    /// Returns the current holder of a key. If several claims share it, returns the one that came first.
     ///
     /// # Errors
     ///
-    /// [`LockErrorKind::InvalidKey`](crate::LockErrorKind::InvalidKey), [`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable) or
+    /// [`LockErrorKind::InvalidKey`](crate::LockErrorKind::InvalidKey),
+    /// [`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable) or
     /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured).
     ///
     /// # Cancel safety
@@ -215,7 +216,7 @@ impl LockManager {
         self.holder_of(self.key(key)?).await
     }
 
-    /// As [`holder`](Self::holder), for a key that has its prefix.
+    /// Like [`holder`](Self::holder), for a key that has its prefix.
     pub(crate) async fn holder_of(&self, key: LockKey) -> Result<Option<Holder>> {
         let engine = self.engine_here()?;
         let until = engine.clock.now().after(self.inner.options.command_timeout());
@@ -223,11 +224,11 @@ impl LockManager {
         engine.bounded("holder", &key, until, command).await.map_err(|error| error.with_key(&key))
     }
 
-    /// Returns everybody who holds a key now: one holder, or all that share it.
+    /// Returns all current holders of a key: one holder, or all that share it.
     ///
     /// # Errors
     ///
-    /// As [`holder`](Self::holder).
+    /// Like [`holder`](Self::holder).
     ///
     /// # Cancel safety
     ///
@@ -240,14 +241,14 @@ impl LockManager {
         engine.bounded("holder", &key, until, command).await.map_err(|error| error.with_key(&key))
     }
 
-    /// Returns what the store remembers of a job that has a period: its last run, and whether the next is
-    /// overdue. `None` if it never ran, or not for so long that it was forgotten.
+    /// Returns the store's record of a job that has a period: its last run, and whether the next run is overdue. `None`
+    /// if it never ran, or if its last run was so long ago that it was forgotten.
     ///
     /// See the example of [`JobRecord`].
     ///
     /// # Errors
     ///
-    /// As [`holder`](Self::holder).
+    /// Like [`holder`](Self::holder).
     ///
     /// # Cancel safety
     ///
@@ -260,8 +261,8 @@ impl LockManager {
         engine.bounded("last_run", &key, until, command).await.map_err(|error| error.with_key(&key))
     }
 
-    /// Asks every node of the store who holds a key. It changes nothing: of a quorum, whoever holds a lock has it
-    /// given again to the members that lost it.
+    /// Asks every node of the store which claim has a key. It changes nothing. In a quorum, the holder's own renewals
+    /// give the lock again to members that have lost it.
     ///
     /// ```
     /// # use lock_core::{LockError, LockManager};
@@ -276,8 +277,8 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// [`LockErrorKind::InvalidKey`](crate::LockErrorKind::InvalidKey). A node that cannot be asked says so in the
-    /// report; with none of them within 5 s, [`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable).
+    /// [`LockErrorKind::InvalidKey`](crate::LockErrorKind::InvalidKey). A node that cannot be asked has an error in the
+    /// report. If no node answers within 5 s, [`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable).
     ///
     /// # Cancel safety
     ///
@@ -292,13 +293,13 @@ impl LockManager {
         engine.bounded("holder", &key, until, command).await.map_err(|error| error.with_key(&key))
     }
 
-    /// Returns what comes before every key of this manager, see [`LockManagerBuilder::key_prefix`].
+    /// Returns the prefix of every key of this manager, see [`LockManagerBuilder::key_prefix`].
     #[must_use]
     pub fn key_prefix(&self) -> &str {
         &self.inner.key_prefix
     }
 
-    /// Returns a key as the store sees it: with the prefix of this manager before it.
+    /// Returns a key as the store sees it, with the prefix of this manager.
     pub(crate) fn key(&self, key: impl IntoLockKey) -> Result<LockKey> {
         key.into_lock_key()?.with_prefix(&self.inner.key_prefix)
     }
@@ -307,7 +308,7 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// As [`connect`](Self::connect).
+    /// Like [`connect`](Self::connect).
     ///
     /// # Cancel safety
     ///
@@ -320,21 +321,20 @@ impl LockManager {
         engine.bounded("ping", &key, until, command).await
     }
 
-    /// Adds an observer, which from now on gets every event of this manager's locks and the state of its
-    /// connections.
+    /// Adds an observer. From now on it gets every event of this manager's locks, and the state of its connections.
     pub fn observe(&self, observer: impl LockObserver) {
         self.engine().observers.add(Arc::new(observer));
     }
 
-    /// Returns the order in which locks were taken inside each other, by families: the labels that metrics see.
+    /// Returns the order in which locks were taken inside each other, by families. A family is the label in metrics.
     ///
     /// It watches each acquire that waits inside [`run`](LockRequest::run) or an annotated function. If one family is
-    /// taken under another here and the other way round there, two callers can wait for each other, although no test
-    /// has them do so: [`Notice::OrderInverted`](crate::Notice::OrderInverted) says so once for each pair, with both
-    /// places. Several locks of one family must be taken in ascending order of their keys, as
+    /// taken under another in one place, and the other way round in another place, two callers can wait for each other.
+    /// This is found even if no test makes them do so. [`Notice::OrderInverted`](crate::Notice::OrderInverted) reports
+    /// each pair once, with both places. Several locks of one family must be taken in ascending order of their keys, as
     /// [`lock_all`](Self::lock_all) does.
     ///
-    /// On with the feature `test-util`, else by [`lint_lock_order`](LockManagerBuilder::lint_lock_order).
+    /// On with the feature `test-util`, otherwise by [`lint_lock_order`](LockManagerBuilder::lint_lock_order).
     ///
     /// ```
     /// # use lock_core::{LockError, LockManager, MemoryStore};
@@ -356,7 +356,7 @@ impl LockManager {
         LockOrder::of(self.inner.origin.order.as_ref())
     }
 
-    /// Returns the engine, unless it stayed with the parent of this process.
+    /// Returns the engine, unless it stayed with the parent of this forked process.
     pub(crate) fn engine_here(&self) -> Result<&Arc<Engine>> {
         if self.engine().made_in.was_forked() { Err(LockError::forked()) } else { Ok(self.engine()) }
     }
@@ -373,7 +373,7 @@ impl LockManager {
         self.inner.serves_while_stopping
     }
 
-    /// Returns a way back to this manager that does not keep it.
+    /// Returns a weak reference to this manager. It does not keep the manager alive.
     pub(crate) fn remember(&self) -> impl FnOnce() -> Option<Self> + Send + use<> {
         let inner = Arc::downgrade(&self.inner);
         move || inner.upgrade().map(|inner| Self { inner })

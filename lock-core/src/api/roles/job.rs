@@ -1,4 +1,5 @@
-//! Jobs that every instance starts and only one of them runs: at most once in a time, once for each tick, or once for a fire time.
+//! Jobs that every instance starts and one instance runs: at most once in a period, once per tick, or once per fire
+//! time.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -9,7 +10,7 @@ use crate::types::error::{LockError, LockErrorKind, Result};
 use crate::types::options::MAX_TTL;
 use crate::types::system::clock::wall_clock;
 
-/// The shortest period: a tenth of it is what a start of a schedule may be late.
+/// The shortest period. A start of a schedule may be late by a tenth of the period.
 const MIN_PERIOD: Duration = Duration::from_secs(1);
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -21,16 +22,18 @@ const REMEMBERED: Duration = Duration::from_secs(7 * 24 * 3600);
 const EARLY: Duration = Duration::from_secs(3600);
 
 impl LockRequest {
-    /// Makes this the lock of a job that runs at most once in a time, on whichever instance starts it first.
+    /// Makes this the lock of a job that runs at most once in a period, on the instance that starts it first.
     ///
-    /// A start that finds the job running, or run already in this time, is skipped. While the job runs, the lease is
-    /// the ttl; from its start on the key stays taken for the whole period, by the server's time. So this is for jobs
-    /// that are started more often than they may run. A schedule with this very period would lose every second tick
-    /// to it, whenever a start comes a little sooner after its tick than the one before: that is
-    /// [`once_every`](Self::once_every).
+    /// A start is skipped if the job is running, or has already run in this period. While the job runs, the lease is
+    /// the ttl. The key stays taken for the whole period from the start of the run, by the server's time.
     ///
-    /// A job that dies frees the key after the ttl, and did not run; neither did one whose end could not be told to
-    /// the store until its lease ended. [`Job::run_once_even_if_crashed`] changes that.
+    /// This is for jobs that are started more often than they may run. With a schedule of exactly this period, a start
+    /// that comes slightly earlier after its tick than the last one would be skipped. Use
+    /// [`once_every`](Self::once_every) for such a schedule.
+    ///
+    /// If a job's process dies, the key is freed after the ttl, and the run does not count. A run also does not count
+    /// if the store could not be told of its end before the lease ended. [`Job::run_once_even_if_crashed`] changes
+    /// that.
     ///
     /// ```
     /// use std::time::Duration;
@@ -48,11 +51,12 @@ impl LockRequest {
         Job { request: self.for_job_every(period, period), retry_failed: false }
     }
 
-    /// Makes this the lock of a job that a schedule starts once in a period, on every instance: it runs once for each tick.
+    /// Makes this the lock of a job that a schedule starts once in a period, on every instance. It runs once for each
+    /// tick.
     ///
-    /// As [`at_most_every`](Self::at_most_every), but the key is free a tenth of the period before the next tick: so
-    /// the ticks may be early or late by a tenth, and none is lost or runs twice. Starts outside the schedule run as
-    /// soon as nine tenths are over. A start that is later than a tenth loses the next tick;
+    /// Like [`at_most_every`](Self::at_most_every), but the key is free a tenth of the period before the next tick.
+    /// Ticks may therefore be early or late by a tenth, and none is lost or runs twice. Starts outside the schedule run
+    /// as soon as nine tenths have passed. A start that is later than a tenth loses the next tick;
     /// [`once_at`](Self::once_at) loses none.
     ///
     /// ```
@@ -71,12 +75,15 @@ impl LockRequest {
 
     /// Makes this the lock of a job that runs once for the time at which it was scheduled, however late it starts.
     ///
-    /// The run has a key of its own, `cron:report#@1763776800` with the whole seconds since 1970, which stays taken for
-    /// a week after the start. (`#` is encoded in values of a template, so no other lock's key can be that of a run.) So a scheduler that is hours behind still runs each time once. A fire time that is more
-    /// than six days old is refused, since nobody remembers whether it ran, and so is one more than a day ahead.
+    /// The run has a key of its own: `cron:report#@1763776800`, with the whole seconds since 1970. It stays taken for a
+    /// week after the start. Another lock cannot have that key, because `#` is encoded in values of a template. A
+    /// scheduler that is hours behind therefore still runs each time once.
     ///
-    /// `time` is a `SystemTime` or what converts to one, as the times of `chrono` and `time` do. Every instance must
-    /// compute the same: the time of the schedule, not the present.
+    /// A fire time that is more than six days old is refused, because it is unknown whether it ran. A fire time more
+    /// than a day ahead is refused too.
+    ///
+    /// `time` is a `SystemTime` or a type that converts to it, like the times of `chrono` and `time`. Every instance
+    /// must compute the same time: the time of the schedule, and not the present.
     ///
     /// ```
     /// use std::time::SystemTime;
@@ -95,7 +102,7 @@ impl LockRequest {
         self.for_job_every(period, period / 10 * 9)
     }
 
-    /// A job with a period whose key stays `kept` from its start.
+    /// A job with a period. Its key stays taken for `kept` from its start.
     pub(crate) fn for_job_every(self, period: Duration, kept: Duration) -> Self {
         if period < MIN_PERIOD {
             return self.refused(LockError::misconfigured(format!(
@@ -148,26 +155,27 @@ pub struct Job {
 }
 
 impl Job {
-    /// Does not count a run that returned `Err` or panicked: the next start, on any instance, runs again.
+    /// Does not count a run that returned `Err` or panicked. The next start, on any instance, runs again.
     pub fn retry_failed(mut self) -> Self {
         self.retry_failed = true;
         self
     }
 
-    /// Counts a run whose process died, too: the key is taken for the whole time before the body starts.
+    /// Also counts a run whose process died: the key is taken for the whole time before the body starts.
     pub fn run_once_even_if_crashed(mut self) -> Self {
         self.request = self.request.kept_if_crashed();
         self
     }
 
-    /// Sets the age at which alerts call a run stuck. Default: the period of [`LockRequest::at_most_every`] and
-    /// [`LockRequest::once_every`], if that is longer than three times the ttl; a run of [`LockRequest::once_at`] is never called stuck.
+    /// Sets the age at which alerts call a run stuck. For [`LockRequest::at_most_every`] and
+    /// [`LockRequest::once_every`], the default is the period, if that is longer than three times the ttl. A run of
+    /// [`LockRequest::once_at`] is never called stuck.
     pub fn with_stuck_after(mut self, age: Duration) -> Self {
         self.request = self.request.with_stuck_after(age);
         self
     }
 
-    /// Runs `body` unless the job runs elsewhere or has run: then returns `None`.
+    /// Runs `body`, and returns its output. Returns `None` if the job runs elsewhere or has already run.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -182,12 +190,12 @@ impl Job {
     ///
     /// # Errors
     ///
-    /// What `body` returns, and what [`LockRequest::run`] fails with, except that a taken lock is no error.
+    /// The error of `body`, or an error of [`LockRequest::run`]. A taken lock is not an error.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future drops the body and releases the lock in the background. The run counts, unless
-    /// [`retry_failed`](Self::retry_failed) was asked for.
+    /// [`retry_failed`](Self::retry_failed) was set.
     pub async fn run<T, E: From<LockError>>(
         self,
         body: impl AsyncFnOnce(&LockGuard) -> Result<T, E>,
@@ -203,11 +211,11 @@ impl Job {
         outcome.await?.map(Some)
     }
 
-    /// Runs `body` in this thread unless the job runs elsewhere or has run: then returns `None`.
+    /// Runs `body` in this thread, and returns its output. Returns `None` if the job runs elsewhere or has already run.
     ///
     /// # Errors
     ///
-    /// As [`run`](Self::run). A body that has lost the lock runs to its end, and its outcome is replaced by the loss.
+    /// Like [`run`](Self::run). If the lock is lost, the body runs to its end, and its outcome is replaced by the loss.
     pub fn run_blocking<T, E: From<LockError>>(
         self,
         body: impl FnOnce(&LockGuard) -> Result<T, E>,

@@ -1,4 +1,4 @@
-//! What one process of a fleet does for all: it leads, it runs a job, it does the work of a version once.
+//! Tasks that one process of a fleet does for all: it leads, it runs a job, or it does the work of a version once.
 
 pub(crate) mod election;
 pub(crate) mod job;

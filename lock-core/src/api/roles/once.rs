@@ -1,4 +1,4 @@
-//! Work that a fleet does once for a version: every instance starts it, one does it, the others wait, and later starts skip it.
+//! Work that a fleet does once for a version. One instance does it, the others wait for it, and later starts skip it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,22 +16,25 @@ use crate::types::options::command_timeout;
 use crate::types::system::blocking::block_on;
 use crate::types::system::clock::{Timestamp, jitter};
 
-/// For how long it is tried to read or write a mark while the lock is held.
+/// How long reading or writing a mark is retried while the lock is held.
 const TRY_FOR: Duration = Duration::from_secs(10);
 
-/// The bounds of a pause between two tries.
+/// The bounds of the pause between two tries.
 const PAUSE: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(200)];
 
 impl LockRequest {
-    /// Makes this the lock of work that a fleet does once for a version, such as a migration that every instance starts.
+    /// Makes this the lock of work that a fleet does once for a version, for example a migration that every instance
+    /// starts.
     ///
-    /// One caller does it, the others wait for it, as long as the request waits, and whoever comes later finds it done. It is done when
-    /// the body has returned `Ok`: then the store gets a mark, from the holder alone. After an `Err`, a panic, a crash or a loss there
-    /// is none, and the next in the queue does the work. So the work may be begun more than once, and must be able to find itself
-    /// half done; it may even be done twice, when its end could not be told to the store, which is an error.
+    /// One caller does the work. The others wait for it, as long as their requests wait, and later callers find it
+    /// done. The work is done when the body has returned `Ok`: the holder then writes a mark to the store. After an
+    /// `Err`, a panic, a crash or a loss, no mark exists, and the next waiter does the work.
     ///
-    /// Redis keeps a mark for 400 days, PostgreSQL until [`LockManager::forget_done`], and [`OnceFor::keep_for`] sets another time. A
-    /// store that has lost its data knows of nothing that is done.
+    /// So the work may begin more than once, and must be able to continue half-done work. It may even be done twice, if
+    /// the store could not be told of its end; this is an error.
+    ///
+    /// Redis keeps a mark for 400 days. PostgreSQL keeps it until [`LockManager::forget_done`]. [`OnceFor::keep_for`]
+    /// sets another time. A store that has lost its data has no marks.
     ///
     /// ```
     /// # use lock_core::{LockError, LockManager};
@@ -61,8 +64,8 @@ pub struct OnceFor {
     keep: Option<Duration>,
 }
 
-/// What the lock was taken for: the version that is to be done, `None` if it was done while the lock was waited for, or why that could
-/// not be read.
+/// The reason for which the lock was taken: the version to be done. `None` if it was done while this caller waited. An
+/// error if the mark could not be read.
 type ToDo = Result<Option<JobVersion>>;
 
 impl OnceFor {
@@ -70,13 +73,14 @@ impl OnceFor {
         Self { request, version, keep: None }
     }
 
-    /// Sets for how long it is remembered that the work is done. Default: what the store keeps.
+    /// Sets how long the mark is kept. Default: as long as the store keeps marks.
     pub fn keep_for(mut self, time: Duration) -> Self {
         self.keep = Some(time);
         self
     }
 
-    /// Runs `body` unless it is done for this version, by whoever: then returns `None`, after waiting for whoever does it now.
+    /// Runs `body` and returns its output. Returns `None` if the work is done for this version, after waiting for a
+    /// caller that does it now.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -89,8 +93,8 @@ impl OnceFor {
     /// # }
     /// ```
     ///
-    /// The error of the body is one that a [`LockError`] can become. Those of databases cannot: let it be a
-    /// `Box<dyn std::error::Error + Send + Sync>`, which both become by `?`, or a type of yours that is `From` both.
+    /// The error of the body must be one that a [`LockError`] can be converted to. Errors of databases are not. Use
+    /// `Box<dyn std::error::Error + Send + Sync>`, to which `?` converts both, or your own type with `From` for both.
     ///
     /// ```
     /// # use lock_core::{LockError, LockManager};
@@ -108,8 +112,8 @@ impl OnceFor {
     ///
     /// # Errors
     ///
-    /// What `body` returns, what [`LockRequest::run`] fails with, and what [`LockManager::done`] and [`LockGuard::mark_done`] fail with:
-    /// after a failure of the latter the body has succeeded, and the store may not know it.
+    /// The error of `body`, or an error of [`LockRequest::run`], [`LockManager::done`] or [`LockGuard::mark_done`].
+    /// After an error of `mark_done`, the body has succeeded, but the store may not know it.
     ///
     /// # Cancel safety
     ///
@@ -133,12 +137,12 @@ impl OnceFor {
         output.map(Some)
     }
 
-    /// Runs `body` in this thread unless it is done for this version, by whoever: then returns `None`, after waiting for whoever does
-    /// it now.
+    /// Runs `body` in this thread and returns its output. Returns `None` if the work is done for this version, after
+    /// waiting for a caller that does it now.
     ///
     /// # Errors
     ///
-    /// As [`run`](Self::run). A body that has lost the lock runs to its end, and its outcome is replaced by the loss.
+    /// Like [`run`](Self::run). If the lock is lost, the body runs to its end, and its outcome is replaced by the loss.
     pub fn run_blocking<T, E: From<LockError>>(
         self,
         body: impl FnOnce(&LockGuard) -> Result<T, E>,
@@ -151,18 +155,18 @@ impl OnceFor {
         output.map(Some)
     }
 
-    /// Takes the lock, unless the work is done, before or while the lock is waited for.
+    /// Takes the lock, unless the work is done before that, or while the lock is waited for.
     pub(crate) async fn start(self) -> Result<Option<(LockGuard, JobVersion)>> {
         let Some((guard, to_do)) = self.enter(Caller::Async).await? else { return Ok(None) };
         if let Ok(Some(version)) = to_do {
             return Ok(Some((guard, version)));
         }
-        // What is known stays so, if the lock was lost that this caller took to see it.
+        // The mark was read, so a loss of the lock does not change the answer.
         let _ = protect::release(guard).await;
         to_do.map(|_| None)
     }
 
-    /// As [`start`](Self::start), blocking.
+    /// Like [`start`](Self::start), blocking.
     pub(crate) fn start_blocking(self) -> Result<Option<(LockGuard, JobVersion)>> {
         if !self.request.manager.engine().serves_blocking_callers() {
             return Err(LockError::driven_here("once_for(…).run(…).await"));
@@ -175,7 +179,8 @@ impl OnceFor {
         to_do.map(|_| None)
     }
 
-    /// Looks, takes the lock unless the work is done, and looks again: it may have been done meanwhile.
+    /// Reads the mark, takes the lock unless the work is done, and reads the mark again: it may be done in the
+    /// meantime.
     async fn enter(self, caller: Caller) -> Result<Option<(LockGuard, ToDo)>> {
         let manager = self.request.manager.clone();
         let key = match &self.request.keys {
@@ -191,7 +196,7 @@ impl OnceFor {
         match look(&manager, &key, &version, caller).await {
             Ok(Some(_)) => return Ok(None),
             Ok(None) => {}
-            // Whoever waits for the lock waits for the store too. It is read again under the lock.
+            // A caller that waits for the lock also waits for the store. The mark is read again under the lock.
             Err(error) if error.is_transient() => {}
             Err(error) => return Err(error),
         }
@@ -204,14 +209,14 @@ impl OnceFor {
             Err(error) => Err(unknown(&error, &version).with_key(&key)),
         };
         if !matches!(to_do, Ok(Some(_))) {
-            // This caller has done nothing that the lock is to be kept for.
+            // This caller has done no work, so the key need not be kept.
             guard.set_min_hold(false);
         }
         Ok(Some((guard, to_do)))
     }
 }
 
-/// Ends the work: marks it if it has succeeded, and releases the lock. What is marked is done, however the lock ends.
+/// Ends the work: marks it if it has succeeded, and releases the lock. Marked work is done, however the lock ends.
 pub(crate) async fn end(guard: LockGuard, version: &JobVersion, keep: Option<Duration>, succeeded: bool) -> Result<()> {
     if !succeeded {
         return protect::release(guard).await;
@@ -221,7 +226,7 @@ pub(crate) async fn end(guard: LockGuard, version: &JobVersion, keep: Option<Dur
     marked
 }
 
-/// As [`end`], blocking.
+/// Like [`end`], blocking.
 pub(crate) fn end_blocking(
     guard: LockGuard,
     version: &JobVersion,
@@ -237,12 +242,13 @@ pub(crate) fn end_blocking(
 }
 
 impl LockManager {
-    /// Returns the mark that the work under a lock is done for a version, see [`LockRequest::once_for`]. `None` if it is not done.
+    /// Returns the mark that the work under a lock is done for a version, see [`LockRequest::once_for`]. `None` if it
+    /// is not done.
     ///
     /// # Errors
     ///
-    /// [`LockErrorKind::InvalidKey`], [`LockErrorKind::Unavailable`] or [`LockErrorKind::Misconfigured`]: it is then unknown whether it
-    /// is done.
+    /// [`LockErrorKind::InvalidKey`], [`LockErrorKind::Unavailable`] or [`LockErrorKind::Misconfigured`]. It is then
+    /// unknown whether the work is done.
     ///
     /// # Cancel safety
     ///
@@ -252,15 +258,16 @@ impl LockManager {
         look(self, &key, &version, Caller::Async).await
     }
 
-    /// Removes the mark that the work under a lock is done for a version, so that it is done again. Returns whether there was one.
+    /// Removes the mark that the work under a lock is done for a version, so that it is done again. Returns whether a
+    /// mark existed.
     ///
     /// # Errors
     ///
-    /// As [`done`](Self::done): it is then unknown whether there is one still.
+    /// Like [`done`](Self::done). It is then unknown whether the mark still exists.
     ///
     /// # Cancel safety
     ///
-    /// Safe. Whether the mark is still there is then unknown.
+    /// Safe. It is then unknown whether the mark still exists.
     pub async fn forget_done(&self, key: impl IntoLockKey, version: impl AsRef<str>) -> Result<bool> {
         let (key, version) = (self.key(key)?, JobVersion::new(version)?);
         let engine = self.engine_here()?;
@@ -272,21 +279,22 @@ impl LockManager {
 }
 
 impl LockGuard {
-    /// Marks in the store that the work under this lock is done for a version, as [`LockRequest::once_for`] does: for `keep`, or without a
-    /// time for as long as the store keeps such things. For who cannot run the work in a closure. Of several keys
-    /// ([`LockManager::lock_all`]) the first has the mark, in the order of their bytes.
+    /// Marks in the store that the work under this lock is done for a version, like [`LockRequest::once_for`]. The mark
+    /// is kept for `keep`, or without a time as long as the store keeps marks. For callers that cannot run the work in
+    /// a closure. For several keys ([`LockManager::lock_all`]), the first key in the order of their bytes gets the
+    /// mark.
     ///
-    /// Whoever does so looks first whether it is [done](LockManager::done), when it has the lock.
+    /// Check first whether the work is [done](LockManager::done), after you have the lock.
     ///
     /// # Errors
     ///
-    /// [`LockErrorKind::Lost`] if the lock is lost: the mark was not written, unless an earlier try was not answered.
-    /// [`LockErrorKind::Unavailable`] if it is unknown whether it was written, after ten seconds. [`LockErrorKind::Misconfigured`] if
-    /// the store refuses it.
+    /// [`LockErrorKind::Lost`] if the lock is lost: the mark was not written, unless an earlier try was executed
+    /// without an answer. [`LockErrorKind::Unavailable`] if it is unknown after ten seconds whether the mark was
+    /// written. [`LockErrorKind::Misconfigured`] if the store refuses it.
     ///
     /// # Cancel safety
     ///
-    /// Safe. Whether the mark is written is then unknown.
+    /// Safe. It is then unknown whether the mark is written.
     pub async fn mark_done(&self, version: &JobVersion, keep: Option<Duration>) -> Result<()> {
         mark(self, version, keep, Caller::Async).await
     }
@@ -324,7 +332,7 @@ async fn mark(guard: &LockGuard, version: &JobVersion, keep: Option<Duration>, c
     }
 }
 
-/// Says more about an error.
+/// Returns an error of the same kind with a longer text.
 fn same_kind(error: &LockError, text: String) -> LockError {
     match error.kind() {
         LockErrorKind::Unavailable => LockError::unavailable(text),
@@ -333,7 +341,7 @@ fn same_kind(error: &LockError, text: String) -> LockError {
     }
 }
 
-/// Asks the store, and again for a while if it gave no answer, while the lock is held.
+/// Asks the store while the lock is held. Retries for a while if it does not answer.
 async fn repeated<T: Send + 'static>(
     engine: &Arc<Engine>,
     guard: &LockGuard,

@@ -1,4 +1,4 @@
-//! Whichever stripe is free.
+//! Takes any stripe that is free.
 
 use std::future::{Future, IntoFuture};
 use std::panic::Location;
@@ -20,11 +20,11 @@ use crate::types::stripe::key_of;
 use crate::types::system::blocking::block_on;
 use crate::types::system::clock::Timestamp;
 
-/// How often a request that queues for one stripe looks at the others: its holder may have died.
+/// How often a request that queues for one stripe tries the others: the stripe's holder may have died.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// A request for any one stripe. Made by [`Striped::any`], which is the example of [`AnyStripe`]. Awaiting it is the same
-/// as [`acquire`](Self::acquire).
+/// A request for any one stripe. Made by [`Striped::any`], which has the example of [`AnyStripe`]. Awaiting it is the
+/// same as [`acquire`](Self::acquire).
 #[must_use = "nothing is locked until the request is awaited"]
 #[derive(Debug)]
 pub struct AnyStripe {
@@ -44,40 +44,40 @@ impl AnyStripe {
         Self { striped: striped.clone(), except: Vec::new(), options, label: None, called_from: Location::caller() }
     }
 
-    /// Leaves some stripes out, such as segments that are empty.
+    /// Excludes some stripes, for example segments that are empty.
     pub fn except<'a>(mut self, stripes: impl IntoIterator<Item = &'a u32>) -> Self {
         self.except.extend(stripes);
         self
     }
 
-    /// Names the family of locks in metrics. Default: the template of the name, else the call site.
+    /// Names the family of locks in metrics. Default: the template of the name, otherwise the call site.
     pub fn with_label(mut self, label: impl Into<LockLabel>) -> Self {
         self.label = Some(label.into());
         self
     }
 
-    /// Acquires a stripe, waiting as long as the request allows. [`LockGuard::stripe`] tells which.
+    /// Acquires a stripe. Waits as long as the request allows. [`LockGuard::stripe`] tells which stripe it is.
     ///
     /// # Errors
     ///
-    /// As [`LockRequest::acquire`]; [`LockErrorKind::InvalidKey`] if every stripe is left out.
+    /// Like [`LockRequest::acquire`]; [`LockErrorKind::InvalidKey`] if every stripe is excluded.
     ///
     /// # Cancel safety
     ///
-    /// Safe, as [`LockRequest::acquire`].
+    /// Safe, like [`LockRequest::acquire`].
     pub async fn acquire(self) -> Result<LockGuard> {
         self.choose(Caller::Async).await
     }
 
-    /// Acquires a stripe if one is free now. That all are taken is no error.
+    /// Acquires a stripe if one is free now. It is not an error if all are taken.
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), without `Timeout` and `Busy`.
+    /// Like [`acquire`](Self::acquire), without `Timeout` and `Busy`.
     ///
     /// # Cancel safety
     ///
-    /// Safe, as [`acquire`](Self::acquire).
+    /// Safe, like [`acquire`](Self::acquire).
     pub async fn try_acquire(self) -> Result<Option<LockGuard>> {
         match self.without_waiting().acquire().await {
             Ok(guard) => Ok(Some(guard)),
@@ -86,11 +86,11 @@ impl AnyStripe {
         }
     }
 
-    /// Acquires a stripe, blocking this thread. For synchronous code.
+    /// Acquires a stripe and blocks this thread. For synchronous code.
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire).
+    /// Like [`acquire`](Self::acquire).
     pub fn acquire_blocking(self) -> Result<LockGuard> {
         if !self.striped.manager.engine().serves_blocking_callers() {
             return Err(LockError::driven_here("acquire().await"));
@@ -98,7 +98,7 @@ impl AnyStripe {
         block_on(self.choose(Caller::Blocking))
     }
 
-    /// Runs `body` under a stripe, as [`LockRequest::run`].
+    /// Runs `body` under a stripe, like [`LockRequest::run`].
     ///
     /// ```no_run
     /// # use lock_core::{LockError, LockManager};
@@ -124,7 +124,7 @@ impl AnyStripe {
         let keys = self.candidates()?;
         let engine = self.striped.manager.engine();
         let started = engine.clock.now();
-        // One budget over all: who waits queues for what the tries have left of it, which is half at least.
+        // One budget for all stages. The tries may use half of it, so at least half is left for the queue.
         let tries_end = match self.options.wait {
             Wait::None => started.after(self.options.command_timeout()),
             Wait::AtMost(limit) => started.after(limit / 2),
@@ -134,7 +134,7 @@ impl AnyStripe {
         let refused = match (tried, self.options.wait) {
             (Ok(guard), _) => return Ok(guard),
             (Err(error), Wait::None) => return Err(error),
-            // Who waits, waits for a store that is away too.
+            // A caller that waits for the lock also waits for an unreachable store.
             (Err(error), _) if !error.is_transient() => return Err(error),
             (Err(error), _) => error,
         };
@@ -166,7 +166,7 @@ impl AnyStripe {
                 self.note(&guard, engine.clock.now());
                 Ok(guard)
             }
-            // The tries had used the budget up, so the store, which answered them, was left no time to answer.
+            // The tries had used up the budget. The store answered them, but had no time left for this request.
             Err(error)
                 if error.kind() == LockErrorKind::Unavailable
                     && refused.kind() == LockErrorKind::Busy
@@ -175,7 +175,7 @@ impl AnyStripe {
                 let waited = engine.clock.now().since(started);
                 Err(LockError::timeout(waited, refused.holder().cloned()).with_key(&self.name()?))
             }
-            // It waited for its own try, which the store has not answered yet.
+            // The caller waited for its own try, which the store has not answered yet.
             Err(error) if error.kind() == LockErrorKind::Timeout && error.holder().is_none() && is_away(&refused) => {
                 Err(refused)
             }
@@ -187,7 +187,7 @@ impl AnyStripe {
         self.striped.name.clone()
     }
 
-    /// Lists the keys to choose from. What the task holds already is none of them.
+    /// Lists the keys to choose from, without the stripes that the task already holds.
     fn candidates(&self) -> Result<Vec<LockKey>> {
         let name = self.name()?;
         let left = (0..self.striped.count).filter(|stripe| !self.except.contains(stripe));
@@ -201,15 +201,15 @@ impl AnyStripe {
         Ok(free)
     }
 
-    /// Tries the stripes that may be free, one after the other, until a moment.
+    /// Tries the stripes that may be free, one after the other, until a time.
     async fn try_each(&self, keys: &[LockKey], caller: Caller, until: Timestamp) -> Result<LockGuard> {
         let (segments, count) = (&self.striped.segments, self.striped.count);
         let engine = self.striped.manager.engine();
         let gate = &self.striped.manager.handle().gate;
         let stripes: Vec<u32> = keys.iter().filter_map(LockKey::stripe).collect();
-        // One attempt asks about all of them; who waits soon hears of those that were busy a moment ago.
+        // A single attempt asks about all stripes. A caller that waits skips those that were busy a moment ago.
         let now = if self.options.wait == Wait::None { Timestamp::NEVER } else { engine.clock.now() };
-        // All may be taken by this process, which asks nobody about them.
+        // If this process has taken all stripes, the store is not asked about any.
         let mut refused = LockError::busy(None).with_key(&self.name()?);
         for stripe in segments.to_try(&stripes, count, now) {
             let Some(key) = keys.iter().find(|key| key.stripe() == Some(stripe)) else { continue };
@@ -239,13 +239,14 @@ impl AnyStripe {
         Err(refused)
     }
 
-    /// The error of tries that ended before all stripes were tried. `waited` is for how long the last got no answer.
+    /// Returns the error of tries that ended before all stripes were tried. `waited` is how long the last one got no
+    /// answer.
     fn out_of_time(&self, key: &LockKey, waited: Duration, refused: LockError) -> LockError {
         if waited >= FAIR_TIME {
             return self.striped.manager.engine().no_answer(key, waited).with_key(key);
         }
         if self.options.wait == Wait::None {
-            // Nobody knows whether one of the others is free.
+            // It is unknown whether one of the others is free.
             return LockError::unavailable(format!(
                 "not all of the {} stripes could be tried in time; use fewer, or wait for one",
                 self.striped.count,
@@ -273,12 +274,12 @@ impl AnyStripe {
     }
 }
 
-/// Whether the store could not be asked.
+/// Returns whether the store could not be asked.
 fn is_away(refused: &LockError) -> bool {
     refused.kind() == LockErrorKind::Unavailable
 }
 
-/// Whether a store that does not answer in this time is not to blame.
+/// Returns whether the wait is so short that a missing answer is not the store's fault.
 fn is_hurried(wait: Wait) -> bool {
     matches!(wait, Wait::AtMost(left) if left < FAIR_TIME)
 }

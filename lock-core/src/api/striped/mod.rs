@@ -1,4 +1,4 @@
-//! One name over several locks: by id, all of them, or whichever is free.
+//! One name over several locks: by id, all of them, or any that is free.
 
 mod any;
 mod segments;
@@ -19,15 +19,15 @@ use crate::types::stripe::{key_of, stripe_of};
 pub use any::AnyStripe;
 
 impl LockManager {
-    /// Spreads one name over a fixed number of locks, its stripes: `stock:42#0`, `stock:42#1`, … Each is a lock like
-    /// any other.
+    /// Spreads one name over a fixed number of locks, its stripes: `stock:42#0`, `stock:42#1`, … Each stripe is an
+    /// ordinary lock.
     ///
-    /// For two purposes. [`lock`](Striped::lock) maps any number of ids to few locks: fewer keys than one for each
-    /// id, more parallel than one for all. [`any`](Striped::any) takes whichever stripe is free, for one hot thing that
-    /// can be split, such as a stock of 1,000 pieces into 16 segments of their own.
+    /// Stripes serve two purposes. [`lock`](Striped::lock) maps any number of ids to few locks. This needs fewer keys
+    /// than one per id, and allows more parallel work than one key for all. [`any`](Striped::any) takes any stripe that
+    /// is free. Use it for one hot resource that can be split, for example a stock of 1,000 pieces in 16 segments.
     ///
-    /// The number, 1 to 4096, is a part of the lock: processes with different numbers do not exclude each other.
-    /// Two numbers for one name in one manager are refused; [`formerly`](Striped::formerly) is for a change.
+    /// The number, 1 to 4096, is part of the lock: processes with different numbers do not exclude each other. Two
+    /// numbers for one name in one manager are refused. Use [`formerly`](Striped::formerly) to change the number.
     ///
     /// ```
     /// # use lock_core::{LockError, LockManager};
@@ -46,7 +46,7 @@ impl LockManager {
 
 /// One name over several locks. Made by [`LockManager::striped`].
 ///
-/// A mistake in the name or in the number is reported by the acquire. Cheap to clone: keep one for each name, since
+/// The acquire reports a mistake in the name or in the number. Cheap to clone. Keep one for each name, because
 /// [`any`](Self::any) remembers which stripes were free.
 ///
 /// ```
@@ -69,11 +69,11 @@ pub struct Striped {
 }
 
 impl Striped {
-    /// Takes the locks of another number of stripes too, so that processes with that number are excluded.
+    /// Also takes the locks of another number of stripes, so that processes with that number are excluded.
     ///
-    /// To change the number: deploy the new one with `formerly(the old one)`, and when no process of the version
-    /// before is left, deploy it without. [`any`](Self::any) is unaffected: a stripe is the same lock whatever the
-    /// number is.
+    /// To change the number, deploy the new one with `formerly(the old one)`. When no process of the old version is
+    /// left, deploy without `formerly`. It does not affect [`any`](Self::any): a stripe is the same lock with any
+    /// number of stripes.
     pub fn formerly(mut self, count: u32) -> Self {
         self.formerly = Some(count.max(1));
         self
@@ -93,8 +93,8 @@ impl Striped {
 
     /// Asks for the stripe of an id.
     ///
-    /// Different ids can share a stripe. A task that holds one and asks for another of the same stripe gets
-    /// [`WouldDeadlock`](crate::LockErrorKind::WouldDeadlock), as for any lock that it holds already: take several
+    /// Different ids can share a stripe. A task that holds one id and asks for another in the same stripe gets
+    /// [`WouldDeadlock`](crate::LockErrorKind::WouldDeadlock), like for any lock that it already holds. Take several
     /// ids by [`lock_all`](Self::lock_all).
     ///
     /// ```
@@ -109,7 +109,7 @@ impl Striped {
         self.lock_all([id])
     }
 
-    /// Asks for the stripes of several ids: all or nothing, in one order for everybody, each once.
+    /// Asks for the stripes of several ids: all or none, in one order for all callers, each stripe once.
     ///
     /// ```
     /// # use lock_core::{LockError, LockManager};
@@ -128,20 +128,20 @@ impl Striped {
         self.request(stripes, before.unwrap_or_default())
     }
 
-    /// Asks for every stripe: whoever holds them all is alone. For a count over all segments, or to split them anew.
+    /// Asks for every stripe. The holder of all stripes is alone. For a count over all segments, or to split them anew.
     ///
-    /// They are taken one after the other, in the order of their keys, except that up to 50 of them are taken at
-    /// once if all are free.
+    /// They are taken one after the other, in the order of their keys. Up to 50 of them are taken at once if all are
+    /// free.
     #[track_caller]
     pub fn all(&self) -> LockRequest {
         let most = self.count.max(self.formerly.unwrap_or(0));
         self.request((0..self.count).collect(), (self.count..most).collect())
     }
 
-    /// Asks for any one stripe, one that is free if there is one.
+    /// Asks for any one stripe, preferably a free one.
     ///
-    /// Tried first is one that this process had lately, then others that may be free. If all are taken, the request
-    /// queues for one of them, and looks at the others again every second.
+    /// It first tries a stripe that this process had recently, then others that may be free. If all are taken, the
+    /// request queues for one of them, and tries the others again every second.
     ///
     /// ```
     /// # use lock_core::{LockError, LockManager};
@@ -167,7 +167,7 @@ impl Striped {
         AnyStripe::of(self)
     }
 
-    /// Asks for some stripes of this number, and for some of the one before.
+    /// Asks for some stripes of this number, and for some of the old number.
     #[track_caller]
     fn request(&self, stripes: Vec<u32>, before: Vec<u32>) -> LockRequest {
         let keys = self.keys(stripes, before).map(RequestedKeys::All);
@@ -177,7 +177,7 @@ impl Striped {
     fn keys(&self, mut stripes: Vec<u32>, mut before: Vec<u32>) -> Result<Vec<LockKey>> {
         let name = self.name.clone()?;
         before.retain(|stripe| !stripes.contains(stripe));
-        // Those of the number before are only locked: the guard tells the stripes of this one.
+        // Stripes of the old number are only locked: the guard reports the stripes of the new number.
         let bare = |stripe| name.clone().with_suffix(&format!("#{stripe}"));
         stripes.sort_unstable();
         stripes.dedup();

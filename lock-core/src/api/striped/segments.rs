@@ -1,4 +1,4 @@
-//! What one process knows about the stripes that it takes by `any()`.
+//! The knowledge of one process about the stripes that it takes by `any()`.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -10,14 +10,14 @@ use crate::types::system::random;
 /// How long a stripe that another process has is not tried again.
 const BUSY_FOR: Duration = Duration::from_millis(50);
 
-/// How long a stripe counts as this process's after it had it.
+/// How long a stripe counts as recently held by this process.
 const LATELY: Duration = Duration::from_secs(1);
 
-/// How many more callers of this process may wait for a stripe that it had lately than for another.
+/// How many more callers of this process may wait for a recently held stripe than for another one.
 const AWAY: u32 = 4;
 
-/// Shared by the clones of one [`Striped`](super::Striped). Made at the first `any()`, since it grows with the number
-/// of stripes.
+/// The state shared by the clones of one [`Striped`](super::Striped). It is made at the first `any()`, because its size
+/// grows with the number of stripes.
 #[derive(Debug, Default)]
 pub(super) struct Segments {
     each: OnceLock<Box<[Segment]>>,
@@ -27,9 +27,9 @@ pub(super) struct Segments {
 
 #[derive(Debug, Default)]
 pub(super) struct Segment {
-    /// When this process last had it, ns.
+    /// When this process last had it, in nanoseconds.
     had: AtomicU64,
-    /// Until when it need not be tried, ns.
+    /// Until when it need not be tried, in nanoseconds.
     busy_until: AtomicU64,
     /// How many callers of this process queue for it.
     waiting: AtomicU32,
@@ -48,7 +48,7 @@ impl Segments {
         &self.each(count)[stripe as usize % count as usize]
     }
 
-    /// Returns the stripes that may be free, the one that this process had last first.
+    /// Returns the stripes that may be free. The stripe that this process had last comes first.
     pub(super) fn to_try(&self, among: &[u32], count: u32, now: Timestamp) -> Vec<u32> {
         let segments = self.each(count);
         let mut stripes = self.rotated(among);
@@ -57,8 +57,8 @@ impl Segments {
         stripes
     }
 
-    /// Chooses the stripe to queue for: where the fewest of this process wait. One that it had lately counts as shorter,
-    /// since there the lock passes on without the store.
+    /// Chooses the stripe to queue for, where the fewest callers of this process wait. A recently held stripe counts as
+    /// shorter, because the lock is handed on there without the store.
     pub(super) fn home(&self, among: &[u32], count: u32, now: Timestamp) -> Option<u32> {
         let segments = self.each(count);
         let lately = now.before(LATELY).as_nanos();

@@ -1,4 +1,4 @@
-//! axum: errors that are responses, and the manager as an argument of a handler.
+//! axum: errors as responses, and the manager as an argument of a handler.
 
 use axum_core::extract::FromRequestParts;
 use axum_core::response::{IntoResponse, Response};
@@ -10,17 +10,17 @@ use crate::types::error::LockError;
 
 /// Answers 409 or 503 with `Retry-After`, or 500, and a body of the type `application/problem+json`.
 ///
-/// Each is an event of `tracing` with the error's text (target `lock_core::api::web`): a lock that is taken at `DEBUG`, all
-/// else at `WARN`. The error is also among the response's extensions, for a layer that logs. The client sees neither keys
-/// nor holders.
+/// Each refusal is a `tracing` event with the error's text (target `lock_core::api::web`). A taken lock is logged at
+/// `DEBUG`, any other error at `WARN`. The error is also among the response's extensions, for a layer that logs. The
+/// client sees neither keys nor holders.
 impl IntoResponse for LockError {
     fn into_response(self) -> Response {
         refusal(self)
     }
 }
 
-/// Gives a handler the manager: that of the router's `Extension` if there is one, else the one that the attribute
-/// would use.
+/// Gives a handler the manager of the router's `Extension`. Without one, it gives the manager that the attribute would
+/// use.
 ///
 /// ```no_run
 /// use lock_core::{LockError, LockManager, lock_key};

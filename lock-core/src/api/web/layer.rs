@@ -14,23 +14,24 @@ use crate::api::lock::LockRequest;
 use crate::api::web::refusal;
 use crate::types::error::LockError;
 
-/// Holds a lock while a request is served: requests with the same key are served one after the other, in the
-/// whole fleet.
+/// Holds a lock while a request is served. Requests with the same key are served one after the other, in the whole
+/// fleet.
 ///
-/// The lock is made from the head of the request, with whatever options it needs; `None` serves the request
-/// without one. It is taken before the inner service is called, and given back when that has made its response:
-/// before the response is sent, so that a client that has the answer does not run into its own lock, and a client
-/// that reads slowly blocks nobody. A response body that still *works* while it is streamed is not covered: there
-/// take the lock in the handler, and move the guard into the stream. The request's body is read by the inner
-/// service, so under the lock: limit how long that may take, or how long the lock may be held
-/// ([`with_max_hold`](LockRequest::with_max_hold)).
+/// The lock is made from the head of the request, with the options it needs. `None` serves the request without a lock.
+/// The lock is taken before the inner service is called, and released after the service has made its response and
+/// before the response is sent. A client that has the response therefore does not meet its own lock, and a client that
+/// reads slowly blocks no other caller.
 ///
-/// A request that came this far was accepted: while the manager [drains](crate::LockManager::drain), it still gets its
-/// lock, and those that it takes inside of it, until the time of that is nearly up. The server accepts no more by
-/// [`stopping`](crate::LockManager::stopping).
+/// A response body that still *works* while it is streamed is not covered. In that case, take the lock in the handler
+/// and move the guard into the stream. The inner service reads the request's body, so it does that under the lock.
+/// Limit how long that may take, or how long the lock may be held ([`with_max_hold`](LockRequest::with_max_hold)).
 ///
-/// If the lock is lost, the inner service is dropped at its next await and the request is refused.
-/// [`current_lock`](crate::current_lock) finds the lock, and with it the fencing token, inside of the inner service.
+/// A request that reaches this layer was accepted. While the manager [drains](crate::LockManager::drain), the request
+/// still gets its lock, and the locks that it takes inside, until the drain's time is nearly up. The server stops
+/// accepting by [`stopping`](crate::LockManager::stopping).
+///
+/// If the lock is lost, the inner service is dropped at its next await and the request is refused. Inside of the inner
+/// service, [`current_lock`](crate::current_lock) finds the lock with its fencing token.
 ///
 /// ```
 /// use axum::{Router, extract::Request, routing::put};
@@ -44,8 +45,8 @@ use crate::types::error::LockError;
 /// let app: Router = Router::new().route("/carts/{id}", put(async || "kept").layer(one_at_a_time));
 /// ```
 ///
-/// A refusal is a response like that of [`LockError::http_status`] and [`problem_json`](LockError::problem_json),
-/// for every type of body that can be made from a `String`; for others see [`refuse_with`](Self::refuse_with).
+/// A refusal is a response like [`LockError::http_status`] and [`problem_json`](LockError::problem_json), for every
+/// body type that can be made from a `String`. For other types see [`refuse_with`](Self::refuse_with).
 #[derive(Clone)]
 pub struct LockLayer<F, R = ProblemResponse> {
     lock_of: F,
@@ -53,7 +54,7 @@ pub struct LockLayer<F, R = ProblemResponse> {
 }
 
 impl<F> LockLayer<F> {
-    /// Creates a layer from what makes the lock of a request.
+    /// Creates a layer from a function that makes the lock of a request.
     pub fn new<B, L>(lock_of: F) -> Self
     where
         F: Fn(&Request<B>) -> L,
@@ -62,7 +63,7 @@ impl<F> LockLayer<F> {
         Self { lock_of, refuse: ProblemResponse }
     }
 
-    /// Sets what makes the response to a request that does not get its lock.
+    /// Sets the function that makes the response to a request that does not get its lock.
     pub fn refuse_with<B, R>(self, refuse: R) -> LockLayer<F, R>
     where
         R: Fn(LockError) -> Response<B>,
@@ -121,12 +122,12 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let lock: Option<LockRequest> = (self.layer.lock_of)(&request).into();
-        // The one that is ready serves this request, its clone the next.
+        // The service that is ready serves this request. Its clone serves the next.
         let next = self.inner.clone();
         let mut ready = replace(&mut self.inner, next);
         let Some(lock) = lock else { return Box::pin(ready.call(request)) };
         let refuse = self.layer.refuse.clone();
-        // Whoever let the request in knows when to stop.
+        // The request was accepted, so it is served during a drain.
         let (lock, work) = lock.accepted();
         Box::pin(async move {
             let _is_served = work;
@@ -138,7 +139,7 @@ where
     }
 }
 
-/// What makes the response to a request that does not get its lock: [`ProblemResponse`], or any function from a
+/// Makes the response to a request that does not get its lock: [`ProblemResponse`], or any function from a
 /// [`LockError`].
 ///
 /// ```
@@ -159,7 +160,7 @@ pub trait Refuse<B> {
     fn refuse(&self, error: LockError) -> Response<B>;
 }
 
-/// Answers as RFC 9457 has it, see [`LockLayer`].
+/// Answers in the format of RFC 9457, see [`LockLayer`].
 ///
 /// See the example of [`LockLayer`].
 #[derive(Clone, Copy, Debug, Default)]

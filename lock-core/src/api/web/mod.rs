@@ -1,4 +1,4 @@
-//! What a web service answers when a lock is refused.
+//! Responses of a web service whose lock is refused.
 
 #[cfg(feature = "axum")]
 mod axum;
@@ -13,14 +13,14 @@ use crate::types::error::{LockError, LockErrorKind};
 pub use layer::{LockLayer, LockService, ProblemResponse, Refuse};
 
 impl LockError {
-    /// Returns whether somebody else has the lock: the caller may come back, nothing is wrong.
+    /// Returns whether another caller has the lock. The client may retry, and the service is healthy.
     #[must_use]
     pub fn is_contended(&self) -> bool {
         matches!(self.kind(), LockErrorKind::Busy | LockErrorKind::Timeout)
     }
 
-    /// Returns the HTTP status that fits: 409 if the lock is taken, 503 if it cannot be taken or kept now,
-    /// 500 for a mistake in the program.
+    /// Returns the fitting HTTP status: 409 if the lock is taken, 503 if it cannot be taken or kept now, 500 for a
+    /// mistake in the program.
     ///
     /// ```
     /// # use lock_core::{LockError, LockManager};
@@ -37,10 +37,10 @@ impl LockError {
         self.answer().status
     }
 
-    /// Returns when the client may try again, for a `Retry-After` header.
+    /// Returns when the client may retry, for a `Retry-After` header.
     ///
-    /// `None` for what repeating does not fix, and for a lock that was lost: the request may have been
-    /// carried out in part, so only its sender knows whether it may be repeated.
+    /// `None` if a retry does not help, and for a lost lock: the request may be partly done, so only its sender knows
+    /// whether it may be repeated.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.answer().retry_after_seconds.map(Duration::from_secs)
@@ -48,11 +48,11 @@ impl LockError {
 
     /// Returns a body of the type `application/problem+json` (RFC 9457).
     ///
-    /// It contains neither the key nor the holder. These are in the error's own text, for the log.
+    /// It contains neither the key nor the holder. The error's own text has them, for the log.
     #[must_use]
     pub fn problem_json(&self) -> String {
         let Answer { status, title, code, detail, .. } = self.answer();
-        // Constants without a character that JSON would escape.
+        // The texts are constants without a character that JSON would escape.
         format!(r#"{{"type":"about:blank","title":"{title}","status":{status},"detail":"{detail}","code":"{code}"}}"#)
     }
 
@@ -95,7 +95,7 @@ impl LockError {
 /// The texts for one kind of failure.
 struct Answer {
     status: u16,
-    /// What HTTP calls the status, as RFC 9457 asks for with `about:blank`.
+    /// The HTTP name of the status, as RFC 9457 requires with `about:blank`.
     title: &'static str,
     /// For programs.
     code: &'static str,

@@ -1,6 +1,6 @@
 //! Annotated functions, registered at link time, so that their metrics exist before the first call.
 
-// Where linkme knows the linker. Elsewhere nothing is collected, instead of nothing being compiled.
+// These are the platforms that linkme supports. Elsewhere the list stays empty, and the crate still compiles.
 #[cfg_attr(
     not(any(
         target_os = "android",
@@ -38,11 +38,11 @@ pub use registry::LOCK_CORE_0_1_SITES as SITES;
 pub struct Site {
     /// The metric label of its lock.
     pub label: &'static str,
-    /// Spells the function. A call, because no constant knows the type that a method belongs to.
+    /// Returns the name of the function. It is a call, because no constant knows the type that a method belongs to.
     function: fn() -> &'static str,
-    /// The lease, if the attribute spells it.
+    /// The lease, if the attribute sets it.
     pub ttl: Option<Duration>,
-    /// The age at which a hold counts as stuck, if the attribute spells it.
+    /// The age at which a hold counts as stuck, if the attribute sets it.
     pub stuck_after: Option<Duration>,
 }
 
@@ -59,14 +59,14 @@ impl Site {
     }
 
     /// Returns the function, with the type of a method: `billing::charge`, `billing::Billing::charge`, or
-    /// `<billing::Billing as billing::Charge>::charge`. No two functions of a program share it.
+    /// `<billing::Billing as billing::Charge>::charge`. Each function of a program has a different name.
     #[must_use]
     pub fn function(&self) -> &'static str {
         (self.function)()
     }
 }
 
-/// Spells the function around an item, from the type of that item.
+/// Returns the name of the function around an item, from the type of that item.
 #[doc(hidden)]
 #[must_use]
 pub fn function_name<T>(_: &T) -> &'static str {
@@ -79,10 +79,10 @@ pub fn function_name<T>(_: &T) -> &'static str {
     name
 }
 
-/// Returns every annotated function linked into this program, called or not.
+/// Returns every annotated function that is linked into this program, called or not.
 ///
-/// Empty where the linker does not collect them: on NetBSD, say. There the series of a lock exist from
-/// its first call on, and everything else is the same.
+/// Empty on platforms whose linker does not collect them, for example NetBSD. There the series of a lock exist only
+/// from its first call on.
 pub fn sites() -> impl Iterator<Item = &'static Site> {
     SITES.iter()
 }

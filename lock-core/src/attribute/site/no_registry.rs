@@ -2,7 +2,7 @@
 
 use crate::attribute::site::Site;
 
-/// Nothing is collected.
+/// The empty list.
 pub static LOCK_CORE_0_1_SITES: [Site; 0] = [];
 
 /// Makes a static site.

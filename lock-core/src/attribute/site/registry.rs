@@ -2,12 +2,13 @@
 
 use crate::attribute::site::Site;
 
-/// Every annotated function linked into this program.
-// The linker knows it by this name alone, and its entries have another layout in another version.
+/// Every annotated function that is linked into this program.
+// The linker knows the list by this name only. The version is part of the name, because entries of another version have
+// another layout.
 #[linkme::distributed_slice]
 pub static LOCK_CORE_0_1_SITES: [Site];
 
-/// Makes a static site, and puts it into the registry.
+/// Makes a static site, and adds it to the registry.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __register_site {

@@ -1,4 +1,4 @@
-//! What a store answers.
+//! The answers of a store.
 
 use std::time::Duration;
 
@@ -11,38 +11,38 @@ use crate::types::owner::Holder;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Attempt {
-    /// The lock belongs to the claim, for its whole ttl from now.
+    /// The claim has the lock, for its whole ttl from now.
     Granted {
-        /// The first number of the grant.
+        /// The first token of the grant.
         token: FencingToken,
     },
     /// The claim shares the lock, for its whole ttl from now.
     Shared {
-        /// The token of the phase: all who share the lock at one time have the same.
+        /// The token of the phase. All claims that share the lock at the same time have the same token.
         token: FencingToken,
-        /// Whether somebody waits, or the process could not be told that somebody does. It should then let nobody else
-        /// in under this claim.
+        /// Whether a waiter exists, or the process could not be told of one. The process should then let no other
+        /// caller in under this claim.
         wanted: bool,
     },
-    /// The lock belongs to somebody else.
+    /// Another claim has the lock.
     Held {
-        /// Who, and for how long at most.
+        /// The holder, and how long its lease lasts at most.
         holder: Holder,
     },
-    /// The lock belongs to somebody else. By whom it is held was not looked at, because the request was
-    /// [tentative](crate::AcquireRequest::tentative): it is sent again at once, with a ticket.
+    /// Another claim has the lock. The store did not look up which one, because the request was
+    /// [tentative](crate::AcquireRequest::tentative). The caller asks again at once, with a ticket.
     Contended,
-    /// The lock belongs to somebody else, and the claim stands in the store's queue.
+    /// Another claim has the lock, and this claim is in the store's queue.
     Queued {
-        /// Who holds it, and for how long at most.
+        /// The holder, and how long its lease lasts at most.
         holder: Holder,
     },
-    /// The same, and the claim sleeps, as its [ticket](crate::Ticket::sleep) allows: it keeps its place although it does not
-    /// ask for a while, and is told if it is to ask sooner.
+    /// Like [`Queued`](Self::Queued), and the claim sleeps, as its [ticket](crate::Ticket::sleep) allows. It keeps its
+    /// place although it does not ask for a while. The store tells it if it must ask sooner.
     Asleep {
-        /// Who holds it, and for how long at most.
+        /// The holder, and how long its lease lasts at most.
         holder: Holder,
-        /// For how long it need not ask. The store takes it for gone after three times as long.
+        /// How long it need not ask. The store drops the claim after three times this time.
         pause: Duration,
     },
 }
@@ -63,20 +63,20 @@ pub enum Attempt {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum AttemptAll {
-    /// Every lock belongs to its claim, for the whole ttl from now.
+    /// Every claim has its lock, for the whole ttl from now.
     Granted {
-        /// The first number of each claim's grant, in order. Tokens are only compared within one key, so
-        /// they may all be the same.
+        /// The first token of each claim's grant, in order. Tokens are only compared within one key, so they may all be
+        /// equal.
         tokens: Vec<FencingToken>,
     },
-    /// One of the locks belongs to somebody else, so none was taken.
+    /// Another claim has one of the locks, so none was taken.
     Held {
-        /// The first such lock, in the order of the requests.
+        /// The index of the first such lock, in the order of the requests.
         index: usize,
-        /// Who holds it, and for how long at most.
+        /// The holder, and how long its lease lasts at most.
         holder: Holder,
     },
-    /// The store cannot take these locks in one step, and has done nothing.
+    /// The store cannot take these locks in one step. It has not changed anything.
     Apart,
 }
 
@@ -88,10 +88,9 @@ pub enum AttemptAll {
 pub enum Renewal {
     /// The lease runs for its whole ttl from now.
     Renewed,
-    /// The same, and somebody waits for those who share the lock. The process should let nobody else in under this
-    /// claim.
+    /// Renewed, and a waiter exists for the shared lock. The process should let no other caller in under this claim.
     Wanted,
-    /// The key is gone or belongs to somebody else.
+    /// The key does not exist, or another claim has it.
     Lost,
 }
 
@@ -101,8 +100,8 @@ pub enum Renewal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Freed {
-    /// The claim held the lock, and no longer does.
+    /// The claim had the lock, and no longer has it.
     Released,
-    /// The claim did not hold the lock.
+    /// The claim did not have the lock.
     NotHeld,
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::contract::backend::{DynBackend, LockBackend};
 
-/// Any store, without its type: a member of a [`Quorum`](crate::Quorum), or what a URL names.
+/// Any store, without its type: a member of a [`Quorum`](crate::Quorum), or the store that a URL names.
 ///
 /// ```
 /// use lock_core::{AnyBackend, MemoryStore};
@@ -19,13 +19,13 @@ pub struct AnyBackend {
 }
 
 impl AnyBackend {
-    /// Takes a store. Its name is that of its node, such as `10.0.0.7:6379`.
+    /// Takes a store. Its name is the name of its node, for example `10.0.0.7:6379`.
     #[must_use]
     pub fn new(backend: impl LockBackend) -> Self {
         Self { name: backend.node(0).into(), backend: Arc::new(backend) }
     }
 
-    /// Names it otherwise. Every process must give a member the same name.
+    /// Gives the store another name. Every process must give a member the same name.
     #[must_use]
     pub fn named(mut self, name: impl Into<Arc<str>>) -> Self {
         self.name = name.into();
@@ -38,7 +38,7 @@ impl AnyBackend {
         Arc::clone(&self.backend)
     }
 
-    /// Returns its name, without credentials.
+    /// Returns the name, without credentials.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name

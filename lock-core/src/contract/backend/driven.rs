@@ -1,4 +1,4 @@
-//! A store's background work, started again whenever it ends.
+//! Runs a store's background work, and restarts it whenever it ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use crate::types::error::LockErrorKind;
 use crate::types::system::backoff::Backoff;
 use crate::types::system::clock::Clock;
 
-/// How long to pause before the store's background work is started again: at first, and at most.
+/// The pause before the store's background work is restarted: at first, and at most.
 const RESTART: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(30));
 
-/// Runs the store's own background work, again and again. If it always ends at once, for example because
-/// the store refuses our password, the pauses grow.
+/// Runs the store's own background work, again and again. The pauses grow if it always ends at once, for example
+/// because the store refuses the password.
 pub(crate) async fn drive_again(backend: Arc<dyn DynBackend>, inbox: Inbox, clock: Clock) {
     let mut backoff = RESTART;
     loop {
@@ -26,7 +26,8 @@ pub(crate) async fn drive_again(backend: Arc<dyn DynBackend>, inbox: Inbox, cloc
             tracing::debug!(%error, ?pause, "the lock store's background connection ended; it is started again");
         }
         clock.sleep_until(clock.now().after(pause)).await;
-        // Not before: a manager whose `connect` is refused has gone by now, and its caller has the error.
+        // Logged only after the pause. If `connect` was refused, its manager is gone by now and its caller has the
+        // error.
         if is_refused {
             tracing::warn!(%error, "the lock store refuses a background connection; waiters poll until it lets us in");
         }

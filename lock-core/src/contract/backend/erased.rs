@@ -1,4 +1,4 @@
-//! Stores without their type, so that handles carry no type parameter.
+//! Stores without their type, so that handles need no type parameter.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -19,13 +19,13 @@ use crate::types::options::Durability;
 use crate::types::owner::Holder;
 use crate::types::system::clock::Clock;
 
-/// A future on the heap.
+/// A boxed future.
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Makes [`DynBackend`] of a list of operations, and its implementation for every store.
+/// Makes [`DynBackend`] from a list of operations, with its implementation for every store.
 ///
-/// The twin of an operation owns what it is given, because its future may outlive the caller, and lives on the heap;
-/// `name: Owned => lent` says how the store is then lent it. The twin of an operation of a part asks that part, or
+/// The twin of an operation owns its arguments and is boxed, because its future may outlive the caller.
+/// `name: Owned => lent` says how the store borrows them. The twin of an operation of a part asks that part, or
 /// [`Absent`] if the store lacks it.
 macro_rules! twin {
     (
@@ -65,7 +65,7 @@ macro_rules! twin {
                     Box::pin(async move {
                         match self.$part() {
                             Some(part) => $Part::$more(part $(, $borrowed)*).await,
-                            // On the heap, so that the others need no room for it.
+                            // Boxed, so that the futures of stores with the part stay small.
                             None => Box::pin($Part::$more(&Absent(&*self) $(, $borrowed)*)).await,
                         }
                     })
@@ -135,7 +135,7 @@ twin! {
     }
 }
 
-/// A store that lacks a part: what the machinery is answered instead.
+/// A store that lacks a part. It answers in place of the part.
 pub(crate) struct Absent<'a, B>(&'a B);
 
 impl<B: LockBackend> SharedClaims for Absent<'_, B> {
@@ -149,7 +149,7 @@ impl<B: LockBackend> SharedClaims for Absent<'_, B> {
 }
 
 impl<B: LockBackend> QuorumMember for Absent<'_, B> {
-    /// A renewal first tells whether the claim had the lock already.
+    /// A renewal tells first whether the claim already had the lock.
     async fn vote(&self, request: &AcquireRequest) -> Result<Vote> {
         let renewed = self.0.renew(std::slice::from_ref(&request.claim)).await;
         let kept = renewed.first() == Some(&Ok(Renewal::Renewed));
@@ -159,7 +159,7 @@ impl<B: LockBackend> QuorumMember for Absent<'_, B> {
                 Vote::Held { holder }
             }
             Attempt::Contended => Vote::Held { holder: Holder::unseen() },
-            // It would count as somebody's alone.
+            // A shared grant would be counted as an exclusive one.
             Attempt::Shared { .. } => return Err(request.claim.mode.unknown_to_store()),
         })
     }
@@ -189,7 +189,7 @@ impl<B: LockBackend> JobRecords for Absent<'_, B> {
     }
 }
 
-/// Unknown is not *not done*.
+/// An unknown mark must not count as *not done*.
 impl<B: LockBackend> DoneMarks for Absent<'_, B> {
     async fn done(&self, _: &LockKey, _: &JobVersion) -> Result<Option<DoneMark>> {
         Err(self.keeps_no_marks())
@@ -222,7 +222,7 @@ impl<B: LockBackend> Inspector for Absent<'_, B> {
     }
 }
 
-/// Nothing found is not *healthy*.
+/// A store that cannot be examined must not count as *healthy*.
 impl<B: LockBackend> Doctor for Absent<'_, B> {
     async fn examine(&self) -> Vec<Finding> {
         let says = format!("a store of the kind {} does not examine its servers", self.0.kind());
@@ -238,7 +238,7 @@ impl<B: LockBackend> Absent<'_, B> {
         ))
     }
 
-    /// Unknown is not *free*, nor *nobody*.
+    /// An unknown holder must not count as *free*.
     fn tells_nothing(&self) -> LockError {
         LockError::misconfigured(format!("a store of the kind {} does not tell who holds its locks", self.0.kind()))
     }

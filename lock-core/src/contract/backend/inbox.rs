@@ -1,4 +1,4 @@
-//! What a store reports by itself.
+//! Messages that a store sends by itself.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use crate::contract::event::{Notice, Observers};
 use crate::types::key::LockKey;
 use crate::types::owner::OwnerId;
 
-/// Takes what a store reports by itself.
+/// Receives the messages that a store sends by itself.
 ///
 /// ```
 /// use lock_core::{Inbox, LockError, LockKey};
@@ -29,20 +29,20 @@ pub struct Inbox {
     observers: Arc<Observers>,
 }
 
-/// What a store reported.
+/// A message of a store.
 #[derive(Debug)]
 pub(crate) enum Message {
-    /// The lock passed to a claim of ours.
+    /// A claim of this process got the lock.
     Granted(Grant),
     /// A claim in the queue must ask again.
     AskAgain(OwnerId),
     /// A key may have changed hands.
     Suspect(LockKey),
-    /// Somebody waits for a lock that a claim of ours shares.
+    /// A waiter exists for a lock that a claim of this process shares.
     Wanted(OwnerId),
     /// An operator takes a lock away.
     Revoked { owner: OwnerId, actor: String, reason: String },
-    /// The connection was reopened: nothing pushed before can be relied on.
+    /// The connection was reopened. Earlier messages may be missing.
     Reconnected,
 }
 
@@ -67,7 +67,7 @@ impl Inbox {
         &self.id
     }
 
-    /// Says whether grants reach this inbox from now on. While they do not, callers poll.
+    /// Sets whether grants reach this inbox from now on. While they do not, callers poll.
     pub fn set_open(&self, open: bool) {
         self.open.store(open, Ordering::Release);
     }
@@ -83,32 +83,32 @@ impl Inbox {
         let _ = self.sender.send(Message::Granted(grant));
     }
 
-    /// Reports that a claim in the queue must ask again, because nobody will grant it the lock otherwise.
+    /// Reports that a claim in the queue must ask again, because no release will grant it the lock.
     pub fn ask_again(&self, owner: OwnerId) {
         let _ = self.sender.send(Message::AskAgain(owner));
     }
 
-    /// Reports that somebody else may have changed a key since the store renewed its lease, which
-    /// is then verified at once. A hint about a lease that was never renewed says nothing.
+    /// Reports that another client may have changed a key since the store renewed its lease. The lease is then verified
+    /// at once. A hint about a lease that was never renewed is ignored.
     pub fn suspect(&self, key: LockKey) {
         let _ = self.sender.send(Message::Suspect(key));
     }
 
-    /// Reports that somebody waits for a lock that this owner's claim shares: the process lets nobody else in
-    /// under it.
+    /// Reports that a waiter exists for a lock that this owner's claim shares. The process then lets no other caller in
+    /// under the claim.
     pub fn wanted(&self, owner: OwnerId) {
         let _ = self.sender.send(Message::Wanted(owner));
     }
 
-    /// Reports that an operator takes this owner's lock away: who does so, and why. If the lock is ours,
-    /// its holder learns of the loss at once, without asking the store.
+    /// Reports that an operator takes this owner's lock away, with the operator's name and reason. If a claim of this
+    /// process has the lock, its holder learns of the loss at once, without asking the store.
     pub fn revoked(&self, owner: OwnerId, actor: &str, reason: &str) {
         let (actor, reason) = (actor.to_owned(), reason.to_owned());
         let _ = self.sender.send(Message::Revoked { owner, actor, reason });
     }
 
-    /// Reports that the connection was reopened, or cannot be, or that all keys may have changed: every lease is
-    /// then verified at once, and every claim that waits asks again.
+    /// Reports that the connection was reopened, or cannot be reopened, or that all keys may have changed. Every lease
+    /// is then verified at once, and every waiting claim asks again.
     pub fn reconnected(&self) {
         let _ = self.sender.send(Message::Reconnected);
     }

@@ -1,4 +1,4 @@
-//! What a store is asked for.
+//! Requests to a store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::types::mode::Mode;
 use crate::types::options::Durability;
 use crate::types::owner::{HolderInfo, OwnerId};
 
-/// One request for one key: it lives from before the first byte is sent until the first release.
+/// One request for one key. It lives from before the first byte is sent until the first release.
 ///
 /// See the example of [`LockBackend`](crate::LockBackend).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,12 +22,12 @@ pub struct Claim {
     pub owner: OwnerId,
     /// The lease.
     pub ttl: Duration,
-    /// How it shares the key with others.
+    /// The mode: exclusive, or how it shares the key.
     pub mode: Mode,
     /// Where a grant and each renewal must have arrived before it is answered.
     pub durability: Durability,
-    /// The token under which it shares its lock, for a renewal; zero if that is not known. A claim whose lock was lost, and
-    /// that is granted again by a server which knows nothing of that, has another one, and its renewal is answered
+    /// The token under which it shares its lock, for a renewal. Zero if unknown. A claim may lose its lock and be
+    /// granted again by a server that does not know of the loss. It then has another token, and its renewal is answered
     /// [`Lost`](crate::Renewal::Lost).
     pub token: FencingToken,
 }
@@ -40,14 +40,14 @@ impl Claim {
         Self { key, owner: OwnerId::random(), ttl, mode: Mode::Exclusive, durability: Durability::Master, token }
     }
 
-    /// Says how the claim shares its key.
+    /// Sets how the claim shares its key.
     #[must_use]
     pub fn with_mode(mut self, mode: Mode) -> Self {
         self.mode = mode;
         self
     }
 
-    /// Says under which token the claim shares its lock.
+    /// Sets the token under which the claim shares its lock.
     #[must_use]
     pub fn with_token(mut self, token: FencingToken) -> Self {
         self.token = token;
@@ -62,7 +62,7 @@ impl Claim {
     }
 }
 
-/// What [`LockBackend::try_acquire`](crate::LockBackend::try_acquire) is asked for.
+/// The request of [`LockBackend::try_acquire`](crate::LockBackend::try_acquire).
 ///
 /// See the example of [`LockBackend`](crate::LockBackend).
 #[derive(Clone, Debug)]
@@ -70,32 +70,31 @@ impl Claim {
 pub struct AcquireRequest {
     /// The claim.
     pub claim: Claim,
-    /// Who asks, stored beside the owner for people to read.
+    /// The process and call site of the caller, stored beside the owner for people to read.
     pub info: HolderInfo,
-    /// The newest token of the key that the caller knows from elsewhere: the grant's token must exceed it.
-    /// Zero if it knows none. The store refuses a floor more than an hour ahead of its clock.
+    /// The newest token of the key that the caller knows from elsewhere. The grant's token must exceed it. Zero if
+    /// unknown. The store refuses a floor more than an hour ahead of its clock.
     pub floor: FencingToken,
-    /// Whether the claim was sent before. It may then already be in the queue, or hold the lock.
+    /// Whether the claim was sent before. It may then already be in the queue, or have the lock.
     pub repeated: bool,
-    /// How long the store may take to execute this. After that it must refuse, because the caller
-    /// may be gone.
+    /// How long the store may take to execute this. After that it must refuse, because the caller may be gone.
     pub execute_within: Duration,
-    /// For how long before now a release may have kept the key taken, by the `min_hold` of the request. A member of a
-    /// quorum that has begun with empty data since does not count.
+    /// How long a release may have kept the key taken until now, by the `min_hold` of the request. A member of a quorum
+    /// that began with empty data within this time does not count.
     pub kept_for: Duration,
     /// How to queue, if the caller waits.
     pub ticket: Option<Ticket>,
-    /// Whether the caller would wait, but has prepared nothing for it yet: nearly all locks are free. If this one
-    /// is not, the caller gets a ticket and asks again at once, so the store need not find out who holds it and may
-    /// answer [`Attempt::Contended`](crate::Attempt::Contended).
+    /// Whether the caller would wait, but has prepared nothing for it yet, because nearly all locks are free. If this
+    /// one is taken, the caller gets a ticket and asks again at once. The store therefore need not look up the holder,
+    /// and may answer [`Attempt::Contended`](crate::Attempt::Contended).
     pub tentative: bool,
-    /// Whether the claim slept in the queue, and only confirms its place, as far as it knows. The store may keep it for a few
-    /// milliseconds, and confirm several together.
+    /// Whether the claim slept in the queue and, as far as it knows, only confirms its place. The store may delay it
+    /// for a few milliseconds, and confirm several claims together.
     pub asleep: bool,
 }
 
 impl AcquireRequest {
-    /// Asks for the first time, without a place in the queue.
+    /// Makes a first request, without a place in the queue.
     #[must_use]
     pub fn new(claim: Claim, info: HolderInfo) -> Self {
         let execute_within = (claim.ttl / 6).max(Duration::from_millis(20));
@@ -113,8 +112,8 @@ impl AcquireRequest {
     }
 }
 
-/// How a claim stands in the store's queue. A grant uses the ticket's settings, never those of the
-/// caller that releases the lock.
+/// How a claim is queued in the store. A grant uses the settings of the ticket, never those of the caller that releases
+/// the lock.
 ///
 /// ```
 /// use std::time::Duration;
@@ -131,14 +130,14 @@ impl AcquireRequest {
 pub struct Ticket {
     /// The inbox that gets the grant: [`Inbox::id`](crate::Inbox::id).
     pub inbox: Arc<str>,
-    /// When the caller sent this, on a clock of its own. The queue keeps the newest stamp and the
-    /// grant echoes it: the lease is counted from that moment.
+    /// When the caller sent this, on a clock of its own. The queue keeps the newest stamp and the grant returns it. The
+    /// lease is counted from that time.
     pub stamp: u64,
-    /// How long the lock stays granted while the process has not yet taken it up.
+    /// How long the lock stays granted until the process takes it up.
     pub grant_ttl: Duration,
-    /// For how long the claim may sleep at a time once it has stood in the queue for long: it does not confirm its place
-    /// meanwhile, and confirms a grant before it relies on it. The store may let it sleep for longer where many stand in
-    /// front of it, and for less where the lease in its way ends sooner. `None` if it asks again as if it had come just now.
+    /// How long the claim may sleep at a time, once it has been in the queue for long. While it sleeps, it does not
+    /// confirm its place. It confirms a grant before it relies on it. The store may let it sleep longer if many claims
+    /// are ahead, and shorter if the holder's lease ends sooner. `None` if the claim must not sleep.
     pub sleep: Option<Duration>,
 }
 
@@ -167,7 +166,7 @@ impl Ticket {
 pub struct Grant {
     /// The claim. Its ttl is the `grant_ttl` of the ticket.
     pub claim: Claim,
-    /// The first number of the grant.
+    /// The first token of the grant.
     pub token: FencingToken,
     /// The stamp of the newest confirmation of the place in the queue.
     pub stamp: u64,
@@ -181,7 +180,7 @@ impl Grant {
     }
 }
 
-/// What [`LockBackend::release`](crate::LockBackend::release) is asked for.
+/// The request of [`LockBackend::release`](crate::LockBackend::release).
 ///
 /// See the example of [`LockBackend`](crate::LockBackend).
 #[derive(Clone, Debug)]
@@ -189,11 +188,11 @@ impl Grant {
 pub struct Release {
     /// The claim that ends.
     pub claim: Claim,
-    /// How long the key stays taken before it frees itself, by the store's time: what is left of a `min_hold`,
-    /// which may be more than what is left of the lease. Zero frees it at once.
+    /// How long the key stays taken before it frees itself, by the store's time. This is the rest of a `min_hold`,
+    /// which may be longer than the rest of the lease. Zero frees the key at once.
     pub keep_for: Duration,
-    /// Whether nobody waits for the answer. The store may then send the release along with the next
-    /// command, but must send it soon in any case.
+    /// Whether no caller waits for the answer. The store may then send the release together with the next command, but
+    /// must send it soon in any case.
     pub in_background: bool,
     /// The run of a job that ends with the claim.
     pub run: Option<JobRun>,

@@ -5,10 +5,10 @@ use std::fmt;
 use crate::types::key::LockKey;
 use crate::types::owner::HolderInfo;
 
-/// A cycle of tasks, each of which waits for a lock that the next one holds.
+/// A cycle of tasks. Each task waits for a lock that the next task holds.
 ///
-/// Only locks of `run`, of annotated functions and of [`LockGuard::scope`](crate::LockGuard::scope) are known to a task,
-/// and each member waits for one.
+/// A task is only known to hold the locks of `run`, of annotated functions and of
+/// [`LockGuard::scope`](crate::LockGuard::scope). Each member waits for such a lock.
 ///
 /// ```
 /// use lock_core::{LockEvent, LockObserver, Notice};
@@ -28,11 +28,11 @@ use crate::types::owner::HolderInfo;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Deadlock {
-    /// The locks, from the one that this task waits for to the one that it holds: the holder of each waits for the
-    /// next, and this task for the first.
+    /// The locks, from the one that this task waits for to the one that it holds. The holder of each waits for the
+    /// next, and this task waits for the first.
     pub cycle: Vec<DeadlockMember>,
-    /// Whether this task gives way: its acquire fails with
-    /// [`WouldDeadlock`](crate::LockErrorKind::WouldDeadlock), so that the others go on.
+    /// Whether this task gives way. Its acquire then fails with [`WouldDeadlock`](crate::LockErrorKind::WouldDeadlock),
+    /// so that the other tasks continue.
     pub victim: bool,
 }
 
@@ -42,7 +42,7 @@ pub struct Deadlock {
 pub struct DeadlockMember {
     /// The lock.
     pub key: LockKey,
-    /// Who holds it.
+    /// The holder of the lock.
     pub holder: Option<HolderInfo>,
 }
 

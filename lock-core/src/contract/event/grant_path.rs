@@ -18,13 +18,13 @@ pub enum GrantPath {
     Uncontended,
     /// The previous holder's release assigned the lock to this process.
     Granted,
-    /// The lock was found free by asking again.
+    /// A later attempt found the lock free.
     Polled,
     /// A holder in this process passed the lock on without the store.
     Handoff,
     /// An enclosing scope of the same task already held it.
     Reentrant,
-    /// Another reader of this process held it, and this one joined without the store.
+    /// Another reader of this process held it, and this reader joined without the store.
     Shared,
 }
 

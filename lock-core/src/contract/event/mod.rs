@@ -25,8 +25,8 @@ pub use quorum::{MemberHealth, MemberState, QuorumHealth};
 
 /// Receives every [`LockEvent`] and [`Notice`].
 ///
-/// Called inline, on the hot path, from the caller's task and from the keeper: count and return.
-/// A panic is caught and dropped, because telemetry must never break locking.
+/// Called inline on the hot path, from the caller's task and from the keeper. Count the event and return. A panic is
+/// caught and dropped, because telemetry must never break locking.
 ///
 /// ```
 /// use lock_core::{LockEvent, LockEventKind, LockManager, LockObserver};
@@ -44,13 +44,13 @@ pub use quorum::{MemberHealth, MemberState, QuorumHealth};
 /// LockManager::in_memory().observe(Losses);
 /// ```
 pub trait LockObserver: Send + Sync + 'static {
-    /// Takes note of one step in the life of one acquire.
+    /// Receives one step in the life of one acquire.
     fn on_event(&self, event: &LockEvent<'_>);
 
-    /// Takes note of something that belongs to no single acquire.
+    /// Receives a notice that does not belong to a single acquire.
     ///
-    /// An observer that is added later gets the current state at once: the stores, and the connection, the
-    /// eviction policy and the replication of each node.
+    /// An observer that is added later gets the current state at once: the stores, and the connection, the eviction
+    /// policy and the replication of each node.
     fn on_notice(&self, notice: &Notice<'_>) {
         let _ = notice;
     }
@@ -64,8 +64,8 @@ impl<F: Fn(&LockEvent<'_>) + Send + Sync + 'static> LockObserver for F {
 
 /// One step in the life of one acquire.
 ///
-/// The steps of one [`attempt`](Self::attempt) always follow this grammar, with exactly one
-/// terminal step, so that a gauge that goes up at one and down at another cannot leak:
+/// The steps of one [`attempt`](Self::attempt) always follow this grammar, with exactly one terminal step. A gauge that
+/// rises at one step and falls at another therefore cannot leak:
 ///
 /// ```text
 /// WaitStarted Contended*
@@ -77,25 +77,26 @@ impl<F: Fn(&LockEvent<'_>) + Send + Sync + 'static> LockObserver for F {
 pub struct LockEvent<'a> {
     /// Identifies the acquire within this process.
     pub attempt: u64,
-    /// The family of locks: the metric label.
+    /// The family of locks. It is the metric label.
     pub label: &'a LockLabel,
-    /// The rendered key. For logs and live views, never for a metric label.
+    /// The rendered key. Use it for logs and live views, never as a metric label.
     pub key: &'a LockKey,
     /// The function or source line that acquires.
     pub site: &'a str,
-    /// The name of the store: what [`LockManagerBuilder::store_name`](crate::LockManagerBuilder::store_name)
-    /// gave it, else its node, without credentials; in a namespace `name#prefix`. One label in two stores is two locks.
+    /// The name of the store: the one that [`LockManagerBuilder::store_name`](crate::LockManagerBuilder::store_name)
+    /// gave it, otherwise its node, without credentials. In a namespace it is `name#prefix`. The same label in two
+    /// stores means two locks.
     pub store: &'a str,
-    /// The lease asked for.
+    /// The requested lease.
     pub ttl: Duration,
-    /// The age at which the hold counts as stuck: [`Duration::MAX`] or centuries for a role, which is never stuck unless
-    /// it was said when.
+    /// The age at which the hold counts as stuck. For a role it is [`Duration::MAX`] or centuries: a role is never
+    /// stuck unless the request says when.
     pub stuck_after: Duration,
-    /// How it asked to share the key. A [downgrade](crate::LockGuard::downgrade) does not change it.
+    /// The requested mode. A [downgrade](crate::LockGuard::downgrade) does not change it.
     pub mode: Mode,
-    /// What the lock is for.
+    /// The purpose of the lock.
     pub purpose: Purpose,
-    /// What happened.
+    /// The step.
     pub kind: LockEventKind<'a>,
 }
 
@@ -110,7 +111,7 @@ impl<'a> LockEvent<'a> {
     }
 }
 
-/// What happened in a [`LockEvent`].
+/// The step of a [`LockEvent`].
 ///
 /// ```
 /// use lock_core::{LockEvent, LockEventKind, LockManager};
@@ -126,42 +127,42 @@ impl<'a> LockEvent<'a> {
 pub enum LockEventKind<'a> {
     /// An acquire began.
     WaitStarted,
-    /// The lock was found taken, and the caller waits. Sent whenever the holder seen changes.
+    /// The lock was found taken, and the caller waits. Sent again whenever the seen holder changes.
     Contended {
-        /// Who holds it, if the store could tell.
+        /// The holder, if the store could tell.
         holder: Option<&'a Holder>,
     },
     /// Terminal: the lock was taken and the caller did not want to wait.
     Busy {
-        /// Time since the acquire began.
+        /// The time since the acquire began.
         waited: Duration,
-        /// Who holds it, if the store could tell.
+        /// The holder, if the store could tell.
         holder: Option<&'a Holder>,
     },
     /// Terminal: the lock stayed taken for the whole wait.
     TimedOut {
-        /// Time since the acquire began.
+        /// The time since the acquire began.
         waited: Duration,
-        /// The last holder seen.
+        /// The last seen holder.
         holder: Option<&'a Holder>,
     },
     /// Terminal: the caller dropped the acquire.
     Cancelled {
-        /// Time since the acquire began.
+        /// The time since the acquire began.
         waited: Duration,
-        /// The last holder seen.
+        /// The last seen holder.
         holder: Option<&'a Holder>,
     },
     /// Terminal: the acquire failed for another reason than a taken lock.
     Failed {
-        /// Time since the acquire began.
+        /// The time since the acquire began.
         waited: Duration,
-        /// Why.
+        /// The reason.
         error: &'a LockError,
     },
     /// The lock was granted.
     Acquired {
-        /// Time since the acquire began.
+        /// The time since the acquire began.
         waited: Duration,
         /// The fencing token of the grant.
         token: FencingToken,
@@ -171,47 +172,47 @@ pub enum LockEventKind<'a> {
         path: GrantPath,
         /// The time left of the lease.
         lease_left: Duration,
-        /// The holder that this caller saw last in its way, if it waited.
+        /// The last holder that this caller waited for, if it waited.
         waited_for: Option<&'a Holder>,
     },
-    /// The watchdog prolonged the lease.
+    /// The watchdog extended the lease.
     Renewed {
-        /// For how long the store had granted it, or prolonged it, before. Less than the ttl where a queue granted it:
-        /// that is raised to the ttl first, which is no renewal yet.
+        /// How long a lease the store had granted or confirmed before. It is shorter than the ttl if the grant came
+        /// through a queue: the first renewal extends such a grant to the ttl.
         lease: Duration,
         /// The time that was left of the lease before.
         lease_was_left: Duration,
-        /// The time left now.
+        /// The time that is left now.
         lease_left: Duration,
         /// How much later than planned the renewal was sent.
         lateness: Duration,
     },
-    /// A renewal got no definite answer. It is tried again until the lease ends.
+    /// A renewal got no definite answer. It is retried until the lease ends.
     RenewFailed {
-        /// Why.
+        /// The reason.
         error: &'a LockError,
         /// The time left of the lease.
         lease_left: Duration,
     },
-    /// Terminal: the lock was given back.
+    /// Terminal: the lock was released.
     Released {
-        /// Time since the grant.
+        /// The time since the grant.
         held: Duration,
         /// Whether the guard was dropped instead of released.
         dropped: bool,
-        /// Whether the store confirmed it; otherwise an earlier release did it, and its answer was lost.
+        /// Whether the store confirmed it. Otherwise an earlier try freed the lock, and its answer was lost.
         confirmed: bool,
     },
     /// Terminal: the lock was lost while it was held.
     Lost {
-        /// Time since the grant.
+        /// The time since the grant.
         held: Duration,
-        /// Why.
+        /// The reason.
         reason: LossReason,
     },
     /// Terminal: the lock was released, but the store could not be told before the lease ended.
     Abandoned {
-        /// Time since the grant.
+        /// The time since the grant.
         held: Duration,
     },
 }

@@ -1,4 +1,4 @@
-//! What belongs to no single acquire.
+//! Notices that do not belong to a single acquire.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::types::fencing::FencingToken;
 use crate::types::key::LockLabel;
 use crate::types::order::OrderInversion;
 
-/// Something that belongs to no single acquire.
+/// A notice that does not belong to a single acquire.
 ///
 /// ```
 /// use lock_core::{LockEvent, LockObserver, Notice};
@@ -30,13 +30,13 @@ use crate::types::order::OrderInversion;
 pub enum Notice<'a> {
     /// A command to the store ended.
     Command {
-        /// What it did: `acquire`, `renew`, `release`, `withdraw`, `holder` or `deadlock`.
+        /// The operation: `acquire`, `renew`, `release`, `withdraw`, `holder` or `deadlock`.
         op: &'static str,
         /// The node that served it, without credentials.
         node: &'a str,
-        /// From send to answer.
+        /// The time from send to answer.
         elapsed: Duration,
-        /// Why it failed, if it did.
+        /// The reason, if it failed.
         error: Option<&'a LockError>,
     },
     /// The keeper's connection to a node came up or went down.
@@ -46,14 +46,13 @@ pub enum Notice<'a> {
         /// Whether it is up now.
         up: bool,
     },
-    /// A node serves no locks any more, as a master of a cluster that another has replaced. No connection to it is
-    /// kept.
+    /// A node no longer serves locks, for example a cluster master that was replaced. Its connections are closed.
     NodeLeft {
         /// The node, without credentials.
         node: &'a str,
     },
-    /// Another server has taken over a node, or it was started again: its data have another history, and locks may be
-    /// missing from it.
+    /// Another server has taken over a node, or the node was restarted. Its data has another history, and locks may be
+    /// missing.
     Failover {
         /// The node, without credentials.
         node: &'a str,
@@ -63,86 +62,86 @@ pub enum Notice<'a> {
         /// The node, without credentials. Its name stays the same.
         node: &'a str,
     },
-    /// Slots of a cluster got other masters, since the last time.
+    /// Slots of a cluster got other masters since the last notice.
     SlotsMoved {
         /// The nodes by which the cluster was named, without credentials.
         node: &'a str,
         /// How often.
         times: u64,
     },
-    /// How many slots of a master of a cluster are open: being moved, from it or to it. Sent when the keeper has
+    /// How many slots of a cluster master are open, that is, being moved from it or to it. Sent when the keeper has
     /// connected, and every minute.
     ///
-    /// No lock of an open slot can be taken that is not there yet. A slot stays open if whatever moved it was stopped;
+    /// In an open slot, a lock that does not exist yet cannot be taken. If the move was stopped, the slot stays open;
     /// `redis-cli --cluster fix` closes it.
     SlotsOpen {
         /// The master, without credentials.
         node: &'a str,
-        /// How many.
+        /// The number of open slots.
         slots: u32,
     },
-    /// A master of a cluster sent callers elsewhere, or had them ask again, since the last time.
+    /// A cluster master redirected callers, or made them ask again, since the last notice.
     Redirected {
         /// The master, without credentials.
         node: &'a str,
-        /// What it said: `moved`, `ask`, `try_again` or `no_master`.
+        /// Its reply: `moved`, `ask`, `try_again` or `no_master`.
         kind: &'static str,
         /// How often.
         times: u64,
     },
-    /// Who has a copy of a node's locks, sent when the keeper has connected, and every minute.
+    /// The replicas of a node's locks. Sent when the keeper has connected, and every minute.
     ///
-    /// With replicas, with none that must have a write (`min-replicas-to-write`), and without
-    /// [`Durability`](crate::Durability), a failover may lose locks that are held.
+    /// A failover may lose held locks if the node has replicas, none of them must have a write
+    /// (`min-replicas-to-write`), and [`Durability`](crate::Durability) is not set.
     Replication {
         /// The node, without credentials.
         node: &'a str,
         /// How many replicas are connected.
         replicas: u32,
-        /// Without how many connected replicas the server refuses writes.
+        /// The server refuses writes with fewer connected replicas than this.
         min_replicas: u32,
     },
-    /// Replicas or disks confirmed what a node had executed, or did not.
+    /// Replicas or disks confirmed a node's writes, or did not.
     Confirmation {
         /// The node, without credentials.
         node: &'a str,
         /// How long it took.
         elapsed: Duration,
-        /// Whether as many confirmed as were asked for.
+        /// Whether as many confirmed as were requested.
         enough: bool,
     },
-    /// The members of a quorum, and what has happened there. Sent every two seconds.
+    /// The members of a quorum, and events there. Sent every two seconds.
     Quorum {
         /// The node: the names of its members, without credentials.
         node: &'a str,
-        /// What this process knows of it.
+        /// The state of the quorum, as far as this process knows.
         health: &'a QuorumHealth,
     },
-    /// The `maxmemory-policy` of a node, sent when the keeper has connected. With any other than
-    /// `noeviction` it may evict locks under memory pressure.
+    /// The `maxmemory-policy` of a node, sent when the keeper has connected. With any policy other than `noeviction`,
+    /// the node may evict locks under memory pressure.
     EvictionPolicy {
         /// The node, without credentials.
         node: &'a str,
-        /// The policy it reports.
+        /// The policy that it reports.
         policy: &'a str,
     },
-    /// Which server a node is, sent when the keeper has connected, and every minute.
+    /// The identity of a node's server. Sent when the keeper has connected, and every minute.
     Server {
         /// The node, without credentials.
         node: &'a str,
-        /// The id of its data (`master_replid`): no other server but its replicas has it. Another one after a restart
+        /// The id of its data (`master_replid`). Only the server and its replicas have it. It changes after a restart
         /// or a failover.
         id: &'a str,
-        /// What runs there, such as `redis 8.0.2`.
+        /// The server software, for example `redis 8.0.2`.
         version: &'a str,
         /// How it is found: `server`, `sentinel` or `cluster`.
         kind: &'static str,
     },
-    /// A manager was built, so that locks may be taken in this store.
+    /// A manager was built, so locks may be taken in this store.
     Store {
         /// The name of the store, as in [`LockEvent::store`](crate::LockEvent::store).
         store: &'a str,
-        /// The node behind it, without credentials; of a cluster, one of them.
+        /// The node behind it, without credentials. For a cluster, one of its nodes.
         node: &'a str,
     },
     /// A protected body ran without its lock, because the user allowed it.
@@ -152,8 +151,8 @@ pub enum Notice<'a> {
         /// The name of the store, as in [`LockEvent::store`](crate::LockEvent::store).
         store: &'a str,
     },
-    /// A write came with its token: a [`FencingGate`](crate::FencingGate) admitted it, or a
-    /// [`FencedWrite`](crate::FencedWrite) takes it to where it is checked.
+    /// A write came with its token. A [`FencingGate`](crate::FencingGate) admitted it, or a
+    /// [`FencedWrite`](crate::FencedWrite) takes it to the server that checks it.
     FencingChecked {
         /// The token of the write.
         token: FencingToken,
@@ -162,11 +161,11 @@ pub enum Notice<'a> {
     FencingRejected {
         /// The token of the refused write.
         token: FencingToken,
-        /// The newest token admitted.
+        /// The newest admitted token.
         newest: FencingToken,
     },
-    /// The run of a job ended, under its lock. Not sent if the lock was lost or its release could not be told to the
-    /// store, or if the run was dropped: such a run is none.
+    /// The run of a job ended under its lock. Not sent if the lock was lost, if the store could not be told of the
+    /// release, or if the run was dropped: such a run does not count.
     JobEnded {
         /// The family of locks.
         label: &'a LockLabel,
@@ -182,26 +181,26 @@ pub enum Notice<'a> {
         /// The family of the lock that is waited for.
         wanted: &'a LockLabel,
     },
-    /// Two families of locks are taken in both orders, so that two callers can wait for each other. Sent once for
-    /// each pair, if the order is watched.
+    /// Two families of locks are taken in both orders, so two callers can wait for each other. Sent once for each pair,
+    /// if the order is watched.
     OrderInverted {
-        /// Which, and where.
+        /// The two families and their places in the code.
         inversion: &'a OrderInversion,
-        /// The name of the store of the lock that was wanted, as in [`LockEvent::store`](crate::LockEvent::store).
+        /// The name of the store of the wanted lock, as in [`LockEvent::store`](crate::LockEvent::store).
         store: &'a str,
     },
-    /// Tasks wait for each other. Each of them that finds it before it is broken says so, once.
+    /// Tasks wait for each other. Each member that finds the deadlock before it ends sends this once.
     Deadlocked {
-        /// Who waits for whom.
+        /// The cycle.
         deadlock: &'a Deadlock,
     },
-    /// The store granted a token that is not greater than one it gave before: it lost data.
+    /// The store granted a token that is not greater than an earlier one, so it has lost data.
     FencingRegressed {
         /// The family of locks.
         label: &'a LockLabel,
         /// The name of the store, as in [`LockEvent::store`](crate::LockEvent::store).
         store: &'a str,
-        /// The token granted.
+        /// The granted token.
         token: FencingToken,
         /// The newest token seen before.
         newest: FencingToken,

@@ -8,23 +8,23 @@ use std::sync::{Arc, OnceLock};
 use crate::contract::event::{LockEvent, LockObserver, Notice};
 use crate::types::system::sync::{Mutex, MutexGuard};
 
-/// How often an observer that is added is told the state at most, if that goes on changing.
+/// How often the state is sent to a new observer at most, if it keeps changing.
 const TELLINGS: usize = 8;
 
 /// An append-only list of observers, so that the order of registration does not matter.
 #[derive(Default)]
 pub(crate) struct Observers {
     first: Tail,
-    /// What an observer that is added later must know, by node.
+    /// The state that a later observer must learn, by node.
     lasting: Mutex<Vec<Lasting>>,
-    /// How often that has changed.
+    /// How often that state has changed.
     changes: AtomicU64,
 }
 
 #[derive(Default)]
 struct Tail(OnceLock<(Arc<dyn LockObserver>, Box<Tail>)>);
 
-/// What was last reported about a node, and holds until the next report.
+/// The last report about a node, which holds until the next report.
 #[derive(Clone, Default)]
 struct Lasting {
     node: Box<str>,
@@ -56,8 +56,8 @@ impl Observers {
                 None => return,
             }
         }
-        // It may hear of what changes meanwhile before it is told how it was, and is told again then. Nothing is locked
-        // while it is called: it may come back to us, or take its time.
+        // A change may reach the observer before it gets the older state. The state is therefore sent again after a
+        // change. No lock is held during the calls: the observer may call this list again, or be slow.
         for _ in 0..TELLINGS {
             let (lasting, changes) = {
                 let lasting = self.lasting();
@@ -90,13 +90,13 @@ impl Observers {
         }
     }
 
-    /// Tells these observers and the process-wide ones.
+    /// Tells these observers and the process-wide observers.
     pub(crate) fn event(&self, event: &LockEvent<'_>) {
         self.for_each(|observer| observer.on_event(event));
         EVERYWHERE.for_each(|observer| observer.on_event(event));
     }
 
-    /// Tells these observers and the process-wide ones.
+    /// Tells these observers and the process-wide observers.
     pub(crate) fn notice(&self, notice: &Notice<'_>) {
         self.tell(notice);
         EVERYWHERE.tell(notice);
@@ -107,7 +107,7 @@ impl Observers {
         self.for_each(|observer| observer.on_notice(notice));
     }
 
-    /// Keeps lasting states.
+    /// Keeps the lasting states.
     fn remember(&self, notice: &Notice<'_>) {
         let (Notice::Connection { node, .. }
         | Notice::EvictionPolicy { node, .. }
@@ -136,7 +136,7 @@ impl Observers {
                 lasting[at].server = Some(((*id).into(), (*version).into(), kind));
             }
             Notice::SlotsOpen { slots, .. } => lasting[at].slots_open = Some(*slots),
-            // A store may have the name of a node, and stays.
+            // A store may have the name of a node. The store stays.
             Notice::NodeLeft { node } => {
                 lasting[at] =
                     Lasting { node: (*node).into(), store_at: lasting[at].store_at.take(), ..Lasting::default() };
@@ -166,8 +166,7 @@ static EVERYWHERE: Observers = Observers::new();
 
 /// Registers an observer of every manager of this process, present and future.
 ///
-/// There is no way to remove it. [`LockManager::observe`](crate::LockManager::observe) watches a
-/// single manager.
+/// It cannot be removed. [`LockManager::observe`](crate::LockManager::observe) watches a single manager.
 pub fn observe_all(observer: impl LockObserver) {
     EVERYWHERE.add(Arc::new(observer));
 }
@@ -244,7 +243,7 @@ mod tests {
         assert_eq!(late.0.lock().unwrap().last().unwrap(), "b true");
     }
 
-    /// Comes back to us from the middle of a notice.
+    /// Calls the list again in the middle of a notice.
     struct Reentrant(Arc<Observers>, Notes);
 
     impl LockObserver for Reentrant {
@@ -265,7 +264,7 @@ mod tests {
         observers.add(Arc::new(Reentrant(Arc::clone(&observers), late.clone())));
         observers.tell(&Notice::Connection { node: "a", up: true });
         assert_eq!(*late.0.lock().unwrap(), ["a true", "b true", "a true"]);
-        // One that is added is told of a change that comes while it is told how it was.
+        // A new observer hears of a change that happens while it receives the state.
         let observers = Arc::new(Observers::new());
         observers.tell(&Notice::Connection { node: "a", up: true });
         observers.add(Arc::new(Reentrant(Arc::clone(&observers), Notes::default())));

@@ -1,8 +1,8 @@
-//! What a lock is for.
+//! The purpose of a lock.
 
 use std::time::Duration;
 
-/// What a lock is for, beyond excluding others.
+/// The purpose of a lock, beyond excluding other callers.
 ///
 /// ```
 /// use lock_core::{LockEvent, LockEventKind, LockManager, Purpose};
@@ -16,19 +16,19 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Purpose {
-    /// Nothing more.
+    /// No further purpose.
     #[default]
     Lock,
     /// One of several stripes.
     Stripe {
-        /// How many there are.
+        /// The number of stripes.
         of: u32,
     },
-    /// A role that one process has. Who waits is a candidate, and who holds it leads.
+    /// A role that one process has. A waiter is a candidate, and the holder leads.
     Leadership,
-    /// A job that one of many instances runs. An acquire that ends [busy](crate::LockEventKind::Busy) is skipped.
+    /// A job that one of many instances runs. An acquire that ends [busy](crate::LockEventKind::Busy) skips the run.
     Job {
-        /// Its period. `None` for a job that runs once for a time.
+        /// Its period. `None` for a job without one, which runs once.
         every: Option<Duration>,
     },
 }

@@ -1,8 +1,8 @@
-//! What a process knows of a quorum.
+//! The state of a quorum, as a process knows it.
 
 use std::sync::Arc;
 
-/// What this process knows of a quorum, and what has happened there since it last said so.
+/// The state of a quorum, as this process knows it, with the events since its last report.
 ///
 /// ```
 /// use lock_core::{LockEvent, LockObserver, MemberState, Notice};
@@ -26,23 +26,23 @@ pub struct QuorumHealth {
     pub members: Vec<MemberHealth>,
     /// How many of them must grant a lock.
     pub majority: usize,
-    /// Locks that this process holds, and that not every member confirmed when they were last renewed.
+    /// Locks that this process holds and that not every member confirmed at the last renewal.
     pub degraded_holds: usize,
-    /// First rounds of votes, since the last report.
+    /// First rounds of votes since the last report.
     pub rounds: u64,
-    /// Second rounds, because the members had given different tokens, since the last report.
+    /// Second rounds since the last report, because the members had given different tokens.
     pub second_rounds: u64,
 }
 
 impl QuorumHealth {
-    /// Describes a quorum in which nothing has happened.
+    /// Describes a quorum without events.
     #[must_use]
     pub const fn new(members: Vec<MemberHealth>, majority: usize) -> Self {
         Self { members, majority, degraded_holds: 0, rounds: 0, second_rounds: 0 }
     }
 }
 
-/// What this process knows of one member. See the example of [`QuorumHealth`].
+/// The state of one member, as this process knows it. See the example of [`QuorumHealth`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemberHealth {
@@ -55,7 +55,7 @@ pub struct MemberHealth {
 }
 
 impl MemberHealth {
-    /// Describes a member to which no claim was given again.
+    /// Describes a member without repairs.
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>, state: MemberState) -> Self {
         Self { name: name.into(), state, repairs: 0 }
@@ -68,11 +68,12 @@ impl MemberHealth {
 pub enum MemberState {
     /// It answers, and its votes count.
     Counted,
-    /// It has lost its data, and does not count until every lease from before has ended.
+    /// It has lost its data. It does not count until every lease from before has ended.
     Excluded,
     /// It did not answer, or refused, when it was last asked.
     Away,
-    /// It serves a quorum of other members too, so that two majorities could miss each other: no lock is granted.
+    /// It also serves a quorum with other members. Two majorities could then have no member in common, so no lock is
+    /// granted.
     Disagrees,
 }
 

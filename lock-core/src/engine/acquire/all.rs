@@ -1,4 +1,4 @@
-//! All of several keys: in one order, under one budget, in one step of the store if it can.
+//! Acquires several keys in one order, within one budget, and in one step of the store if possible.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,8 +20,8 @@ use crate::types::options::Wait;
 use crate::types::owner::Holder;
 use crate::types::system::clock::Timestamp;
 
-/// Brings keys into the one order in which everybody locks them, each once. Two callers that lock
-/// the same keys in different orders would wait for each other.
+/// Sorts keys into the one order in which every process locks them, and removes duplicates. Two callers that lock the
+/// same keys in different orders would wait for each other.
 pub(crate) fn in_order(keys: impl IntoIterator<Item = Result<LockKey>>) -> Result<Vec<LockKey>> {
     let mut keys = keys.into_iter().collect::<Result<Vec<_>>>()?;
     keys.sort();
@@ -29,11 +29,11 @@ pub(crate) fn in_order(keys: impl IntoIterator<Item = Result<LockKey>>) -> Resul
     Ok(keys)
 }
 
-/// Acquires every key: at once if the store can take these keys in one step and all are free. Otherwise
-/// requests that may wait take one after the other, in order. What is held already is kept and renewed while
-/// the next is waited for, and released if one of them is refused.
+/// Acquires every key. If all keys are free and the store can take them in one step, it takes them at once. Otherwise a
+/// request that may wait takes one key after the other, in order. The locks it already has are kept and renewed while
+/// it waits for the next, and released if one key is refused.
 pub(crate) async fn acquire_all(handle: Arc<EngineHandle>, specs: Vec<LockSpec>) -> Result<Vec<OwnedHold>> {
-    // One budget: it begins now for all of them.
+    // One budget, which begins now, covers all keys.
     let (engine, started) = (Arc::clone(&handle.engine), handle.engine.clock.now());
     let acquires = specs.into_iter().map(|spec| Acquire::starting_now(Arc::clone(&handle), spec)).collect();
     let holds = match acquire_jointly(handle, acquires).await? {
@@ -47,7 +47,7 @@ pub(crate) async fn acquire_all(handle: Arc<EngineHandle>, specs: Vec<LockSpec>)
             holds
         }
     };
-    // The first may have been lost during the wait for the last. The caller never held it.
+    // The first lock may have been lost while the last one was waited for. The caller never held it.
     match holds.iter().find_map(|owned| owned.hold.ensure_held().err()) {
         Some(lost) => Err(lost_while_waiting(&lost)),
         None => Ok(holds),
@@ -62,7 +62,7 @@ fn lost_while_waiting(lost: &LockError) -> LockError {
     lost.key().map_or(error.clone(), |key| error.with_key(key))
 }
 
-/// Tells what became of all keys by what became of one: the caller has waited for all of them.
+/// Turns the error of one key into the error of all keys: the caller has waited for all of them.
 fn of_all(error: LockError, waited: Duration) -> LockError {
     match (error.kind(), error.key()) {
         (LockErrorKind::Timeout, Some(key)) => LockError::timeout(waited, error.holder().cloned()).with_key(key),
@@ -77,14 +77,14 @@ enum Attempted {
     Apart(Vec<Acquire>),
 }
 
-/// Takes all keys at once if that is possible. Nobody waits here: a request that may wait does so
-/// afterwards, for one key after the other.
+/// Takes all keys at once if that is possible. This attempt does not wait. A request that may wait does so afterwards,
+/// one key after the other.
 ///
-/// Keys that were not tried, and keys behind the one that was refused, have no events.
+/// Keys that were not tried, and keys behind a refused one, have no events.
 ///
 /// # Cancel safety
 ///
-/// As [`acquire`](super::acquire).
+/// Like [`acquire`](super::acquire).
 async fn acquire_jointly(handle: Arc<EngineHandle>, acquires: Vec<Acquire>) -> Result<Attempted> {
     let mut joint = JointAcquire { handle, acquires, claiming: None };
     let outcome = joint.run().await;
@@ -95,13 +95,13 @@ async fn acquire_jointly(handle: Arc<EngineHandle>, acquires: Vec<Acquire>) -> R
 struct JointAcquire {
     handle: Arc<EngineHandle>,
     acquires: Vec<Acquire>,
-    /// So that a shutdown waits for what it may take.
+    /// Makes a shutdown wait for locks that this attempt may take.
     claiming: Option<PendingEntry>,
 }
 
 enum JointOutcome {
     Granted(Vec<Granted>),
-    /// The key of this number stands in the way, held by somebody or for another reason.
+    /// The key with this index was refused, because a claim holds it or for another reason.
     Refused(usize, Option<Holder>, LockError),
     Apart,
 }
@@ -112,7 +112,7 @@ impl JointAcquire {
         let specs: Vec<&LockSpec> = self.acquires.iter().map(|acquire| &acquire.spec).collect();
         let (first, limit) = (specs[0], self.acquires[0].until);
         let shared = specs.iter().any(|spec| context::holds(engine.identity(), &spec.events.key).is_some());
-        // A refusal for another reason than a taken key is reported for each key.
+        // If the reason is not a taken key, each key reports the refusal for itself.
         if shared || engine.refuses(first.accepted) || engine.check(&first.options).is_err() {
             return JointOutcome::Apart;
         }
@@ -125,7 +125,7 @@ impl JointAcquire {
                 return JointOutcome::Refused(index, holder.clone(), LockError::busy(holder));
             }
         };
-        // Who does not wait for the locks does not wait for room either; who does waits for it key by key.
+        // A request that does not wait for locks does not wait for room either. Others wait for room key by key.
         if !engine.has_room()
             && let Err(error) = Box::pin(engine.room(engine.clock.now(), first.accepted)).await
         {
@@ -145,7 +145,7 @@ impl JointAcquire {
                 return JointOutcome::Refused(index, Some(holder.clone()), LockError::busy(Some(holder)));
             }
             Err(error) if waits && error.kind() == LockErrorKind::Unavailable => {
-                // If each of them waits in vain then, for what this attempt left to be undone, that is the reason.
+                // If each key then waits in vain for the cleanup of this attempt, this error is the reason to report.
                 for acquire in &mut self.acquires {
                     acquire.out_of_reach = Some(error.clone());
                 }
@@ -194,14 +194,14 @@ impl JointAcquire {
     }
 }
 
-/// Takes the turn of every key if all are free in this process. Otherwise tells which is not.
+/// Takes the turn of every key if all are free in this process. Otherwise returns the first key that is not.
 fn turns(handle: &EngineHandle, specs: &[&LockSpec]) -> Result<Vec<Turn<Handoff>>, (usize, Option<HolderHint>)> {
     let turn =
         |(index, spec): (usize, &&LockSpec)| handle.gate.try_enter(&spec.events.key).map_err(|holder| (index, holder));
     specs.iter().enumerate().map(turn).collect()
 }
 
-/// Gives each lease its first holder, or ends them all if one is over already.
+/// Gives each lease its first holder. If one lease has already ended, ends them all.
 fn begin(engine: &Arc<Engine>, leases: Vec<(Arc<Lease>, Turn<Handoff>)>, at: Timestamp) -> Option<Vec<Granted>> {
     let tokens: Option<Vec<_>> = leases.iter().map(|(lease, _)| lease.next_token(at)).collect();
     let Some(tokens) = tokens else {
@@ -220,9 +220,9 @@ fn begin(engine: &Arc<Engine>, leases: Vec<(Arc<Lease>, Turn<Handoff>)>, at: Tim
 
 impl Drop for JointAcquire {
     fn drop(&mut self) {
-        // Before the handles, which may wait for everything that is pending.
+        // Dropped before the handles, which may wait for everything that is pending.
         self.claiming = None;
-        // Cancelled: each of them was on its way, and gets its event.
+        // Cancelled: each acquire was under way, and emits its event.
         for acquire in &mut self.acquires {
             acquire.begin();
         }

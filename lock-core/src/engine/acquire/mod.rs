@@ -1,4 +1,4 @@
-//! From request to grant: the local queue, the attempts at the store, and the one budget over both.
+//! From request to grant: the local queue, the attempts at the store, and the one budget for both.
 
 pub(crate) mod all;
 mod pauses;
@@ -34,15 +34,14 @@ use crate::types::system::clock::Timestamp;
 ///
 /// # Cancel safety
 ///
-/// Dropping the future at any await point leaves nothing behind: the keeper finishes what is on
-/// its way and undoes it.
+/// Dropping the future at any await point leaves nothing behind. The keeper awaits the command in flight and undoes it.
 pub(crate) fn acquire<T>(
     handle: Arc<EngineHandle>,
     spec: LockSpec,
     make: impl FnOnce(OwnedHold) -> T + Send,
 ) -> impl Future<Output = Result<T>> + Send {
     let mut acquire = Acquire::new(handle, spec);
-    // One future and no more: it goes to the heap, and each around it would hold a copy.
+    // Only one future: it goes to the heap, and each future around it would hold a copy.
     async move {
         acquire.start();
         let outcome = acquire.run().await;
@@ -50,16 +49,16 @@ pub(crate) fn acquire<T>(
     }
 }
 
-/// What an acquire ends with.
+/// The result of an acquire.
 enum Obtained {
     New(Granted),
     /// A grant that an enclosing scope of the same task holds.
     Reentrant(Arc<Hold>),
 }
 
-/// What an acquire starts from at the store, when it has the turn.
+/// The first step of an acquire at the store, once it has the turn.
 enum Start {
-    /// A new claim, whose first request also releases this lease, if there is one.
+    /// A new claim. Its first request also releases this lease, if there is one.
     Fresh(Option<Arc<Lease>>),
     Pending(Box<PendingClaim>),
 }
@@ -71,7 +70,7 @@ impl Start {
     }
 }
 
-/// A grant that nobody holds yet.
+/// A grant that no caller holds yet.
 struct Granted {
     token: FencingToken,
     lease: Arc<Lease>,
@@ -80,22 +79,22 @@ struct Granted {
     at: Timestamp,
 }
 
-/// One acquire on its way. Emits its events, including its cancellation.
+/// One acquire under way. Emits its events, including its cancellation.
 pub(crate) struct Acquire {
-    /// Keeps the manager until what this acquire leaves behind is handed to the keeper.
+    /// Keeps the manager alive until the cleanup of this acquire was handed to the keeper.
     handle: Arc<EngineHandle>,
     spec: LockSpec,
     span: Span,
     started: Timestamp,
     /// The end of the one budget that all stages of waiting share.
     until: Timestamp,
-    /// The last holder that stood in the way.
+    /// The last holder that was seen.
     holder: Option<Holder>,
-    /// Why the store could not be asked the last time, if it could not.
+    /// Why the last command to the store failed, if it did.
     out_of_reach: Option<LockError>,
-    /// Whether its first event was sent, and its last was not.
+    /// Whether its first event was emitted, and its last was not.
     under_way: bool,
-    /// From the turn on, so that a shutdown waits for what it may take.
+    /// Set once it has the turn. A shutdown then waits for the lock that it may take.
     claiming: Option<PendingEntry>,
     /// Whether the task holds another lock while it waits.
     nested: bool,
@@ -127,7 +126,7 @@ impl Acquire {
             Wait::AtMost(limit) => self.started.after(limit),
             Wait::Forever => Timestamp::NEVER,
         };
-        // Who does not wait keeps nobody waiting for its end.
+        // A request that does not wait cannot be part of a deadlock, so its lock order is not recorded.
         if self.spec.options.wait != Wait::None && self.spec.events.origin.order.is_some() {
             context::each_held(self.engine().identity(), |hold| self.spec.events.note_order(&hold.events));
         }
@@ -135,7 +134,7 @@ impl Acquire {
 
     /// Continues with one key, after a joint attempt, within the same budget.
     pub(crate) async fn continue_alone(mut self) -> Result<OwnedHold> {
-        // Each of several keys has a wait of its own. One attempt each is no wait.
+        // Each key's wait counts from here. A request that may wait keeps the budget of all keys.
         let until = self.until;
         self.start();
         if self.spec.options.wait != Wait::None {
@@ -184,7 +183,7 @@ impl Acquire {
             if self.spec.reentrant && covered && hold.add_guard() {
                 return Ok(Obtained::Reentrant(hold));
             }
-            // A caller that does not wait finds it taken, which is true and harmless.
+            // A caller that does not wait finds the lock taken, which is true and harmless.
             if self.spec.options.wait != Wait::None {
                 let key = &self.spec.events.key;
                 return Err(if covered { LockError::would_deadlock(key) } else { LockError::no_upgrade() });
@@ -197,14 +196,14 @@ impl Acquire {
                 let place = LocalPlace::Member(membership);
                 return Ok(Obtained::New(Granted { token, lease, place, path: GrantPath::Shared, at: now }));
             }
-            // The lease was lost while we came in.
+            // The lease was lost while this caller joined, so try again.
         };
         let (carried, entry) = turn.take_payload().map(Handoff::unpack).unzip();
         self.claiming = Some(entry.unwrap_or_else(|| self.engine().enter()));
         let start = match carried {
             None => {
                 if !self.engine().has_room() {
-                    // Who does not wait for the lock does not wait for that either.
+                    // A request that does not wait for the lock does not wait for room either.
                     let until = if self.spec.options.wait == Wait::None { self.started } else { self.until };
                     Box::pin(self.engine().room(until, self.spec.accepted)).await?;
                     now = self.engine().clock.now();
@@ -217,16 +216,16 @@ impl Acquire {
                     let place = self.local_place(turn, &lease);
                     return Ok(Obtained::New(Granted { token, lease, place, path: GrantPath::Handoff, at: now }));
                 }
-                // Lost on the way from one hand to the other.
+                // The lease was lost between the two holders.
                 None => Start::after(lease),
             },
             Some(Carried::Retiring(lease)) => Start::after(lease),
         };
-        // On the heap, so that a hand-off, which never gets here, has no room for it to clear and to carry.
+        // Boxed, so that a hand-off, which never gets here, does not pay for this large future.
         Box::pin(self.claim_from_store(start, turn, waited, now)).await
     }
 
-    /// Asks the store, and waits, until it grants.
+    /// Asks the store and waits until it grants.
     async fn claim_from_store(
         &mut self,
         start: Start,
@@ -240,7 +239,7 @@ impl Acquire {
         };
         guard.set_holds_others(self.nested);
         let mut refusals = 0;
-        // The turn may have come from a holder who lost it to the shutdown.
+        // The turn may have come from a holder that lost it to the shutdown.
         if self.engine().refuses(self.spec.accepted) {
             return Err(self.engine().refusal());
         }
@@ -261,10 +260,10 @@ impl Acquire {
                         };
                         return self.take(guard, success, path, now);
                     }
-                    // The answer took longer than the lease lasts. Asking again raises the lease.
+                    // The answer took longer than the lease lasts. Asking again extends the lease.
                     now
                 }
-                // Asked again at once, with all that waiting needs.
+                // Ask again at once, with a ticket and a listener.
                 Ok(ClaimAnswer::Contended(_)) if now < self.until => continue,
                 Ok(ClaimAnswer::Contended(holder)) => {
                     let holder = holder.or_else(|| self.holder.take());
@@ -273,7 +272,7 @@ impl Acquire {
                 }
                 Ok(ClaimAnswer::Taken { holder, queued, pause }) => {
                     self.out_of_reach = None;
-                    // A holder of the classic protocol does not announce its release: it is polled.
+                    // A holder of the classic protocol does not announce its release, so the claim polls.
                     let is_announced = queued && holder.info.is_some();
                     refusals = if is_announced || pause.is_some() { 0 } else { refusals + 1 };
                     let left = holder.ttl_left;
@@ -286,7 +285,7 @@ impl Acquire {
                 }
                 Err(error) if error.kind() == LockErrorKind::Unavailable && self.spec.options.wait != Wait::None => {
                     refusals += 1;
-                    // A store that was left no time to answer is not to blame.
+                    // A store that had too little time to answer is not to blame.
                     let cut_short = waited && error.is_ambiguous() && now >= self.until;
                     if !cut_short {
                         self.out_of_reach = Some(error);
@@ -306,7 +305,7 @@ impl Acquire {
         }
     }
 
-    /// Takes up a lease that lasts at this moment.
+    /// Takes up a lease that has not ended at `now`.
     fn take(&self, guard: ClaimGuard, success: Success, path: GrantPath, now: Timestamp) -> Result<Obtained> {
         let (lease, turn) = guard.granted(&self.spec, success, now);
         match lease.next_token(now) {
@@ -321,7 +320,7 @@ impl Acquire {
         }
     }
 
-    /// Remembers who holds the lock, and emits an event when that changes.
+    /// Remembers the holder of the lock, and emits an event when it changes.
     fn contended(&mut self, holder: Option<Holder>) {
         let seen = |holder: &Option<Holder>| holder.as_ref().map(|holder| (holder.owner, holder.token));
         let news = self.holder.is_none() || seen(&self.holder) != seen(&holder);
@@ -331,8 +330,8 @@ impl Acquire {
         }
     }
 
-    /// The error of a wait that ended without a grant. If the store could not be asked the last time,
-    /// that is the reason.
+    /// Returns the error of a wait that ended without a grant. If the last command to the store failed, that is the
+    /// reason.
     fn interrupted(&mut self, why: Interrupted) -> LockError {
         match (why, self.out_of_reach.take()) {
             (Interrupted::Closed, _) => self.engine().refusal(),
@@ -350,7 +349,7 @@ impl Acquire {
         self.engine().clock.now().since(self.started)
     }
 
-    /// Emits how the acquire ended and puts a grant under the watchdog.
+    /// Emits how the acquire ended, and puts a grant under the watchdog.
     fn end(&mut self, outcome: Result<Obtained>) -> Result<OwnedHold> {
         self.under_way = false;
         let (events, holder) = (&self.spec.events, self.holder.as_ref());
@@ -390,7 +389,7 @@ impl Acquire {
 
 impl Drop for Acquire {
     fn drop(&mut self) {
-        // Before the handle, which may wait for everything that is pending.
+        // Dropped before the handle, which may wait for everything that is pending.
         self.claiming = None;
         if self.under_way {
             let (waited, holder) = (self.waited(), self.holder.as_ref());

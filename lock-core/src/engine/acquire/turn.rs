@@ -1,4 +1,4 @@
-//! The place of a caller among the others of this process: while it waits, and while it holds.
+//! The place of a caller among the callers of this process: while it waits, and while it holds.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::types::options::{LockOptions, Wait};
 use crate::types::system::clock::Timestamp;
 
 impl Acquire {
-    /// Waits until no other caller of this process is ahead of us. Also returns whether anybody was, and
-    /// when it is.
+    /// Waits until no other caller of this process is ahead. Also returns whether it had to wait, and the time of the
+    /// turn.
     pub(super) async fn take_turn(&mut self) -> Result<(Turn<Handoff>, bool, Timestamp)> {
         let started = self.started;
         let key = &self.spec.events.key;
@@ -37,7 +37,7 @@ impl Acquire {
         self.wait_for_turn(waiter).await
     }
 
-    /// The same for a lock that is shared: a turn to claim it, or a membership in the group of callers that hold it.
+    /// Does the same for a shared lock: returns a turn to claim it, or a membership in the group that holds it.
     async fn take_shared_turn(&mut self, units: u32, limit: u32) -> Result<(Turn<Handoff>, bool, Timestamp)> {
         let (started, key, mode, options) =
             (self.started, &self.spec.events.key, self.spec.events.mode, &self.spec.options);
@@ -45,7 +45,7 @@ impl Acquire {
         if mode == Mode::READ && !shares_a_claim(options) {
             return Ok((gate.turn_outside(key), false, started));
         }
-        // All readers share one claim; permits are claimed one by one, as many as fit.
+        // All readers share one claim. Permits are claimed one by one, as many as fit.
         let turns = if mode == Mode::READ { 1 } else { (limit / units) as usize };
         let demand = Demand { terms: Terms::of(options, mode), turns };
         match gate.enter_shared(key, demand, options.wait != Wait::None) {
@@ -57,22 +57,23 @@ impl Acquire {
     async fn wait_for_turn(&mut self, mut waiter: Waiter<Handoff>) -> Result<(Turn<Handoff>, bool, Timestamp)> {
         let started = self.started;
         self.contended(waiter.take_found().and_then(|holder| holder.describe(started)));
-        // The waiter leaves only after the holder was read below: what the queue knows of it goes with the last waiter.
+        // The waiter is dropped only after the holder was read below: with its last waiter the queue forgets the
+        // holder.
         let turn = self.handle.called(self.until, self.spec.accepted, &mut waiter).await;
         let now = self.engine().clock.now();
         if turn.is_err() || self.holder.is_none() {
-            // The caller with the turn may have got the lock meanwhile, or seen who holds it.
+            // The caller with the turn may have got the lock in the meantime, or seen its holder.
             let holder = waiter.holder().and_then(|holder| holder.describe(now));
             self.holder = holder.or(self.holder.take());
         }
         if self.holder.is_some() {
-            // It is taken, whatever the store said before.
+            // The lock is taken, so an earlier error of the store is not the reason.
             self.out_of_reach = None;
         }
         turn.map(|turn| (turn, true, now)).map_err(|why| self.interrupted(why))
     }
 
-    /// Returns the place in this process for the holder of a lease. A reader opens a group for the others that wait.
+    /// Returns the place in this process for the holder of a lease. A reader opens a group for the waiting readers.
     pub(super) fn local_place(&self, turn: Turn<Handoff>, lease: &Arc<Lease>) -> LocalPlace {
         if self.spec.events.mode != Mode::READ || !shares_a_claim(&self.spec.options) {
             return LocalPlace::Turn(turn);
@@ -82,12 +83,12 @@ impl Acquire {
     }
 }
 
-/// Returns whether a reader can hold a claim together with others of this process: it has no limit of its own.
+/// Returns whether a reader can share a claim with others of this process. Such a reader has no limits of its own.
 fn shares_a_claim(options: &LockOptions) -> bool {
     options.handoff && options.renew_interval().is_some() && options.min_hold.is_zero() && options.max_hold.is_none()
 }
 
-/// Returns the lease that the members of a group hold, and its token, unless it is over.
+/// Returns the lease that the members of a group hold, with its token, unless it has ended.
 pub(super) fn guest_of(membership: &Membership<Handoff>, now: Timestamp) -> Option<(Arc<Lease>, FencingToken)> {
     let lease = &membership.shared()?.lease;
     lease.next_token(now).map(|token| (Arc::clone(lease), token))

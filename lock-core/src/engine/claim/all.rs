@@ -1,4 +1,4 @@
-//! Claims for several keys that the store grants in one step or not at all.
+//! Claims for several keys that the store grants in one step, all or none.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,39 +14,39 @@ use crate::types::fencing::FencingToken;
 use crate::types::owner::Holder;
 use crate::types::system::clock::Timestamp;
 
-/// Fresh claims, one for each key, and the one command that asks for all of them. Dropped, it undoes
-/// what the store did.
+/// Fresh claims, one for each key, and the one command that asks for all of them. Dropping it undoes what the store
+/// did.
 pub(crate) struct JointClaim {
     engine: Arc<Engine>,
     guards: Vec<ClaimGuard>,
     in_flight: Option<SentJointly>,
 }
 
-/// The command on its way to the store.
+/// The command in flight.
 struct SentJointly {
     command: BoxFuture<'static, Result<AttemptAll>>,
     sent_at: Timestamp,
-    /// When to stop waiting for its answer.
+    /// When to stop waiting for the answer.
     until: Timestamp,
 }
 
-/// What the store said.
+/// The store's answer.
 pub(crate) enum JointAnswer {
     Granted(Vec<Success>),
-    /// The key of this number is taken, so none was granted.
+    /// The key with this index is taken, so none was granted.
     Held(usize, Holder),
-    /// They must be asked for one by one.
+    /// The keys must be acquired one by one.
     Apart,
 }
 
 impl JointClaim {
-    /// Makes a claim for each request, none of which has a claim on its way.
+    /// Makes a claim for each request. None of the turns may carry a claim.
     pub(crate) fn new(engine: &Arc<Engine>, specs: &[&LockSpec], turns: Vec<Turn<Handoff>>) -> Self {
         let guards = specs.iter().zip(turns).map(|(spec, turn)| ClaimGuard::new(engine, spec, turn, None)).collect();
         Self { engine: Arc::clone(engine), guards, in_flight: None }
     }
 
-    /// Asks once, and awaits the answer at most until `limit`.
+    /// Asks once. Awaits the answer until `limit` at the latest.
     pub(crate) async fn ask(&mut self, specs: &[&LockSpec], limit: Timestamp) -> Result<JointAnswer> {
         let engine = Arc::clone(&self.engine);
         let floor = FencingToken::new(engine.newest_token.load(Ordering::Relaxed));
@@ -88,7 +88,7 @@ impl JointClaim {
         Ok(JointAnswer::Granted(granted))
     }
 
-    /// Hands the granted claims over.
+    /// Hands the granted claims over as leases.
     pub(crate) fn granted(
         mut self,
         specs: &[&LockSpec],
@@ -100,11 +100,11 @@ impl JointClaim {
     }
 }
 
-/// Notes in every claim what must be undone if it is dropped now.
+/// Notes in every claim what must be undone if the claim is dropped now.
 fn note(guards: &mut [ClaimGuard], sent: &SentJointly, answer: &Result<AttemptAll>, now: Timestamp) {
     let unsettled = match answer {
         Ok(AttemptAll::Granted { .. }) => sent.sent_at,
-        // As with one claim: it may have been sent just before it was given up.
+        // As with a single claim, the command may have been sent just before it was given up.
         Err(error) if error.is_ambiguous() => now.after(sent.until.since(sent.sent_at)),
         Ok(AttemptAll::Held { .. } | AttemptAll::Apart) | Err(_) => return,
     };
@@ -116,7 +116,7 @@ fn note(guards: &mut [ClaimGuard], sent: &SentJointly, answer: &Result<AttemptAl
 
 impl Drop for JointClaim {
     fn drop(&mut self) {
-        // Without a command on its way, each claim cleans up after itself.
+        // Without a command in flight, each claim cleans up after itself.
         let Some(mut sent) = self.in_flight.take() else { return };
         let mut guards = std::mem::take(&mut self.guards);
         let engine = Arc::clone(&self.engine);

@@ -1,4 +1,4 @@
-//! Telling the store that a claim is over, until it answers.
+//! Tells the store that a claim has ended, and retries until the store answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::types::error::{LockErrorKind, LossReason, Result};
 use crate::types::options::command_timeout;
 use crate::types::system::clock::{Timestamp, jitter};
 
-/// Before every moment.
+/// A time before every other time.
 pub(crate) const PAST: Timestamp = Timestamp::from_nanos(0);
 
 /// How a release ended.
@@ -39,19 +39,19 @@ pub enum ReleaseOutcome {
     AlreadyLost(LossReason),
 }
 
-/// How a caller released, for its answer and its event.
+/// How a caller released the lock, for its answer and its event.
 pub(crate) struct ReleaseDetails<E> {
-    /// Until when the key stays taken.
+    /// The time until which the key stays taken.
     pub(crate) keep_until: Timestamp,
-    /// Whether nobody waits for the answer.
+    /// Whether no caller waits for the answer.
     pub(crate) in_background: bool,
     /// The run of a job that ends.
     pub(crate) run: Option<JobRun>,
-    /// Called with the outcome, and whether the store confirmed that the lock was freed.
+    /// Called with the outcome, and with whether the store confirmed that the lock was freed.
     pub(crate) then: E,
 }
 
-/// Frees a lease that nobody holds at the moment, in the background.
+/// Frees a lease that no caller holds, in the background.
 pub(crate) async fn release_unheld(engine: &Arc<Engine>, lease: &Arc<Lease>) {
     let ended = ReleaseDetails {
         keep_until: PAST,
@@ -59,11 +59,11 @@ pub(crate) async fn release_unheld(engine: &Arc<Engine>, lease: &Arc<Lease>) {
         run: None,
         then: |_: &Result<ReleaseOutcome>, _: bool| {},
     };
-    // Notices report a failure; a lock that is not freed ends with its lease.
+    // Notices report a failure. A lock that is not freed ends when its lease expires.
     let _ = release_until_answered(engine, lease, Caller::Async, ended).await;
 }
 
-/// Sends a release until it is answered, at most until the store frees the key by itself.
+/// Retries a release until it is answered, or until the store has freed the key by itself.
 pub(crate) async fn release_until_answered(
     engine: &Arc<Engine>,
     lease: &Arc<Lease>,
@@ -82,7 +82,8 @@ pub(crate) async fn release_until_answered(
     };
     let answer = retry.run(engine, caller).await;
     let outcome = match &answer {
-        // An answer *not held* to a repeated try is no loss: the try before may have freed the lock, unanswered.
+        // The answer *not held* to a retry does not mean a loss. The earlier try may have freed the lock without an
+        // answer.
         Ok(done) if done.freed == Freed::Released || done.repeated => Ok(ReleaseOutcome::Released),
         Ok(done) if done.sent_at >= lease.deadline() => Ok(ReleaseOutcome::AlreadyLost(LossReason::Expired)),
         Ok(_) => {
@@ -96,17 +97,18 @@ pub(crate) async fn release_until_answered(
     outcome
 }
 
-/// A release that is sent until its answer is final.
+/// A release that is retried until its answer is final.
 struct ReleaseRetry {
     release: Release,
-    /// Whether the claim is withdrawn rather than released: no caller has held the lock by it, as far as is known here.
+    /// Whether the claim is withdrawn instead of released. As far as this process knows, no caller has held the lock by
+    /// it.
     withdraws: bool,
-    /// Until when the key stays taken.
+    /// The time until which the key stays taken.
     keep_until: Timestamp,
     /// How long one try may take.
     timeout: Duration,
-    /// The moment from which the store executes no earlier acquire of the claim: only then can an answer
-    /// be final.
+    /// From this time on, the store does not execute an earlier acquire of the claim. Only an answer to a release sent
+    /// later is final: an acquire that runs after the release would take the lock again.
     settled_at: Timestamp,
     /// When the store has freed the key by itself.
     give_up_at: Timestamp,
@@ -117,7 +119,7 @@ struct Answered {
     freed: Freed,
     /// When the answered command was sent.
     sent_at: Timestamp,
-    /// Whether an earlier try may have been executed, without an answer.
+    /// Whether an earlier try may have been executed without an answer.
     repeated: bool,
 }
 
@@ -138,6 +140,7 @@ impl ReleaseRetry {
             let (answer, _) = engine.timed(op, &self.release.claim.key, bounds, command).await;
             let again_at = match answer {
                 Ok(freed) if sent_at >= self.settled_at => return Ok(Answered { freed, sent_at, repeated }),
+                // An acquire may still run after this release and take the lock again, so one more release must follow.
                 Ok(_) => self.settled_at,
                 Err(error) => {
                     repeated |= error.is_ambiguous();
@@ -155,15 +158,15 @@ impl ReleaseRetry {
     }
 }
 
-/// Returns the moment from which the store executes no unanswered acquire of a lease's claim.
+/// Returns the time from which the store does not execute an unanswered acquire of a lease's claim.
 pub(crate) fn settled_at(lease: &Lease) -> Timestamp {
     lease.unsettled_until.unwrap_or(PAST)
 }
 
-/// Makes sure that no earlier send of the claim, executed late, takes or keeps a lock that nobody uses.
+/// Makes sure that a late execution of an earlier send does not take or keep a lock that no caller uses.
 ///
-/// `answered` is when the answered release was sent. Without an answer the key may outlive the
-/// lease as we know it: a renewal may have been executed and its answer lost.
+/// `answered` is the time at which the answered release was sent. Without an answer, the key may outlive the lease that
+/// this process knows: a renewal may have been executed although its answer was lost.
 pub(crate) fn ensure_freed(engine: &Arc<Engine>, lease: &Lease, answered: Option<Timestamp>) {
     let settled_at = settled_at(lease);
     if answered.is_some_and(|sent_at| sent_at >= settled_at) {
@@ -175,8 +178,8 @@ pub(crate) fn ensure_freed(engine: &Arc<Engine>, lease: &Lease, answered: Option
     });
 }
 
-/// Frees whatever a claim may hold, or keeps it taken until a moment. Repeats until an answer is certainly
-/// final, that is, until it answers a release sent after `settled_at`.
+/// Frees any lock that a claim may hold, or keeps it taken until a time. Retries until an answer is certainly final: it
+/// must answer a release that was sent after `settled_at`.
 pub(crate) async fn free(
     engine: &Arc<Engine>,
     claim: Claim,

@@ -1,7 +1,7 @@
-//! One claim of this process on its way through the store, and what a turn can carry.
+//! One claim of this process in the store, and what a turn can carry.
 //!
-//! A claim belongs to the gate, not to a caller: when the caller that sent it gives up, the next in
-//! the local queue goes on with it, so that the process keeps its place in the store's queue.
+//! A claim belongs to the gate and not to one caller. If the caller that sent it gives up, the next local waiter
+//! continues it. The process therefore keeps its place in the store's queue.
 
 pub(crate) mod all;
 pub(crate) mod free;
@@ -22,11 +22,11 @@ use crate::types::system::clock::Timestamp;
 
 pub(crate) use pending::{ClaimAnswer, GRANT_TTL, PendingClaim, Success};
 
-/// What a turn carries to the next in the local queue.
+/// The payload that a turn carries to the next local waiter.
 #[derive(Debug)]
 pub(crate) struct Handoff {
     carried: Carried,
-    /// On its way from one caller to the next it has no owner, and must not get lost.
+    /// Keeps the engine's shutdown waiting: between two callers the payload has no owner, and must not get lost.
     entry: PendingEntry,
 }
 
@@ -34,9 +34,9 @@ pub(crate) struct Handoff {
 pub(crate) enum Carried {
     /// The lock itself.
     Lease(Arc<Lease>),
-    /// A lease whose release goes along with the next claim, in one call.
+    /// A lease that has ended. Its release is sent together with the next claim, in one call.
     Retiring(Arc<Lease>),
-    /// A claim that already stands in the store's queue.
+    /// A claim that is already in the store's queue.
     PendingClaim(Box<PendingClaim>),
 }
 
@@ -45,7 +45,7 @@ impl Handoff {
         Self { carried, entry: engine.enter() }
     }
 
-    /// Unpacks what came along. It stays pending for as long as the entry is kept.
+    /// Unpacks the payload. It counts as pending for as long as the entry is kept.
     pub(crate) fn unpack(self) -> (Carried, PendingEntry) {
         (self.carried, self.entry)
     }
@@ -80,8 +80,8 @@ impl gate::Payload for Handoff {
 
     fn take_back(self, turn: Turn<Self>) {
         match self.carried {
-            // The holder that passed the lease on may wait for its arrival. It must not wait for one unpolled waiter after
-            // another, so the lease goes back to the store.
+            // The holder that passed the lease on may wait for its arrival. It must not wait for one unpolled waiter
+            // after another, so the lease is released in the store.
             Carried::Lease(lease) | Carried::Retiring(lease) => {
                 end(self.entry.engine(), &lease);
                 release_behind(self.entry.engine(), &lease, Some(turn));
@@ -91,7 +91,7 @@ impl gate::Payload for Handoff {
     }
 }
 
-/// A lease that several callers of this process hold at one time.
+/// A lease that several callers of this process hold at the same time.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedLease {
     pub(crate) engine: Arc<Engine>,
@@ -108,7 +108,7 @@ pub(crate) enum LocalPlace {
 }
 
 impl LocalPlace {
-    /// Names the holder to the callers of this process that wait for it.
+    /// Tells the waiters of this process who holds the lock.
     pub(crate) fn set_holder(&self, holder: HolderHint) {
         if let Self::Turn(turn) = self {
             turn.set_holder(holder);
@@ -116,12 +116,12 @@ impl LocalPlace {
     }
 }
 
-/// What the callers of this process know about the holder of a key.
+/// The knowledge of this process's callers about the holder of a key.
 #[derive(Clone, Debug)]
 pub(crate) enum HolderHint {
-    /// One of them holds it.
+    /// A caller of this process holds it.
     Here(Weak<dyn Occupant>),
-    /// The caller with the turn found the lock taken by somebody else.
+    /// The caller with the turn found the lock taken by a claim from outside of this queue.
     Elsewhere(Box<Holder>),
 }
 
@@ -134,14 +134,14 @@ impl HolderHint {
     }
 }
 
-/// Follows a pending claim on behalf of one caller. Dropped, it passes it on or undoes it.
+/// Follows a pending claim for one caller. Dropping it passes the claim on or undoes it.
 pub(crate) struct ClaimGuard {
     pending: Option<PendingClaim>,
     turn: Option<Turn<Handoff>>,
 }
 
 impl ClaimGuard {
-    /// Starts a claim, or continues the one that the turn carried. `before` is the lease to release.
+    /// Starts a claim. `before` is the lease to release with it.
     pub(crate) fn new(engine: &Arc<Engine>, spec: &LockSpec, turn: Turn<Handoff>, before: Option<Arc<Lease>>) -> Self {
         Self { pending: Some(PendingClaim::new(engine, spec, before)), turn: Some(turn) }
     }
@@ -157,8 +157,8 @@ impl ClaimGuard {
         }
     }
 
-    /// Sends the claim now, or continues a send that is on its way, and awaits the answer, at most until a
-    /// limit. Also returns when it ended.
+    /// Sends the claim now, or continues a send that is in flight. Awaits the answer until the limit. Also returns the
+    /// time of the answer.
     pub(crate) async fn ask(
         &mut self,
         spec: &LockSpec,
@@ -167,7 +167,7 @@ impl ClaimGuard {
         self.pending().ask(spec, now_and_limit).await
     }
 
-    /// Tells the callers behind us who holds the lock.
+    /// Tells the waiters behind this caller who holds the lock.
     pub(crate) fn name_holder(&mut self, holder: Holder) {
         if let Some(turn) = &mut self.turn {
             turn.set_blocked(true);
@@ -175,12 +175,12 @@ impl ClaimGuard {
         }
     }
 
-    /// Says whether the caller holds another lock while it waits.
+    /// Notes whether the caller holds another lock while it waits.
     pub(crate) fn set_holds_others(&mut self, holds: bool) {
         self.pending().holds_others = holds;
     }
 
-    /// Returns whether the store has told of a grant that was then confirmed.
+    /// Returns whether the store announced a grant that its next answer then confirmed.
     pub(crate) fn was_told(&self) -> bool {
         self.pending.as_ref().is_some_and(|pending| pending.told)
     }
@@ -190,7 +190,8 @@ impl ClaimGuard {
         self.pending.as_ref().is_some_and(|pending| pending.retiring.is_some())
     }
 
-    /// Waits for a grant. Returns also when it was found good. `None` means that it is time to ask again.
+    /// Waits for a grant. Also returns the time at which the grant was accepted. `None` means that the claim must ask
+    /// again.
     pub(crate) async fn listen(
         &mut self,
         spec: &LockSpec,
@@ -199,7 +200,7 @@ impl ClaimGuard {
         self.pending().listen(spec.accepted, until).await
     }
 
-    /// Hands the granted claim over.
+    /// Hands the granted claim over as a lease.
     pub(crate) fn granted(mut self, spec: &LockSpec, success: Success, now: Timestamp) -> (Arc<Lease>, Turn<Handoff>) {
         let (Some(pending), Some(mut turn)) = (self.pending.take(), self.turn.take()) else {
             unreachable!("a claim is handed over once, by value")
@@ -214,7 +215,8 @@ impl Drop for ClaimGuard {
         let (Some(pending), Some(turn)) = (self.pending.take(), self.turn.take()) else { return };
         let engine = Arc::clone(&pending.engine);
         let terms = pending.terms;
-        // The place in the store's queue belongs to the process: the next caller with the same terms goes on with it.
+        // The place in the store's queue belongs to the process. The next caller with the same terms continues the
+        // claim.
         let (pending, turn) = if pending.has_begun() {
             let pending = Carried::PendingClaim(Box::new(pending));
             match turn.hand_on(Handoff::new(&engine, pending), |next| next == terms) {
@@ -231,9 +233,9 @@ impl Drop for ClaimGuard {
     }
 }
 
-/// Ends a lease towards the store: together with the next claim of this process if there is one, else in the background.
-/// Where another turn waits in the store's queue already, the background it is: a second claim of this process would only
-/// stand behind that one.
+/// Ends a lease in the store. Its release is sent with the next claim of this process if there is one, otherwise in the
+/// background. If another turn already waits in the store's queue, the release also goes to the background: a second
+/// claim of this process would only stand behind that turn.
 pub(crate) fn retire(engine: &Arc<Engine>, lease: &Arc<Lease>, turn: Turn<Handoff>) {
     end(engine, lease);
     if turn.has_enough_blocked() {
@@ -258,12 +260,12 @@ fn release_behind(engine: &Arc<Engine>, lease: &Arc<Lease>, turn: Option<Turn<Ha
     engine.clean_up(async move {
         release_unheld(&worker, &arrival.0).await;
         drop(arrival);
-        // Only now may the next caller of this process ask: earlier, it would find the lock taken by us.
+        // The next caller of this process may ask only now. Earlier it would find the lock taken by our own lease.
         drop(turn);
     });
 }
 
-/// A lease on its way to the store. It has arrived when this is dropped, also by a keeper that ends.
+/// A lease whose release is in flight. Dropping this marks it as arrived, even if the keeper ends before the answer.
 struct Arrival(Arc<Lease>);
 
 impl Drop for Arrival {
@@ -272,12 +274,13 @@ impl Drop for Arrival {
     }
 }
 
-/// Undoes a claim that no caller waits for any more: finishes what is on its way, then frees what it took.
+/// Undoes a claim that no caller waits for any more. Awaits the command in flight, then frees what it took.
 fn abandon(engine: &Arc<Engine>, pending: PendingClaim, turn: Turn<Handoff>) {
     let PendingClaim { claim, in_flight, unsettled_until, retiring, queued, .. } = pending;
     let nothing_sent = in_flight.is_none() && unsettled_until.is_none() && !queued;
     if let Some(lease) = retiring {
-        // Its release was to go along with this claim. If nothing was sent, it still can go along with another.
+        // The lease's release was to go out with this claim. If nothing was sent, it can still go out with another
+        // claim.
         if nothing_sent {
             retire(engine, &lease, turn);
             return;
@@ -300,10 +303,12 @@ fn abandon(engine: &Arc<Engine>, pending: PendingClaim, turn: Turn<Handoff>) {
                     taken = true;
                     unsettled_until = unsettled_until.max(Some(sent.settled_after(worker.clock.now())));
                 }
+                // The store did not give the lock to this claim, so no lock must be freed.
                 Ok(Attempt::Held { .. } | Attempt::Contended) | Err(_) => {}
             }
         }
-        // As long as nobody knows what the store did, the next caller of this process must ask it.
+        // While it is unknown what the store did, the next caller of this process must ask the store. The turn is kept
+        // only if the outcome is known: the next caller then waits until the lock is free.
         let unsettled = unsettled_until.is_some_and(|at| at > worker.clock.now());
         let turn = Some(turn).filter(|_| !unsettled);
         if taken {

@@ -1,4 +1,4 @@
-//! What one acquire asks for.
+//! The request of one acquire.
 
 use std::time::Duration;
 
@@ -6,16 +6,17 @@ use crate::engine::report::event_context::EventContext;
 use crate::engine::shared::Caller;
 use crate::types::options::LockOptions;
 
-/// What a caller asks for.
+/// The request of one acquire.
 #[derive(Debug)]
 pub(crate) struct LockSpec {
     pub(crate) events: EventContext,
     pub(crate) options: LockOptions,
     pub(crate) caller: Caller,
-    /// Whether a grant that the current task holds already may be shared.
+    /// Whether the caller may share a grant that the current task holds already.
     pub(crate) reentrant: bool,
-    /// Whether this belongs to work that a shutdown still serves until its time is up.
+    /// Whether the request belongs to work that a shutdown still serves until its time is up.
     pub(crate) accepted: bool,
-    /// For how long before now a release may have kept the key taken.
+    /// How long a release may have kept the key taken until now, by its `min_hold`. A quorum counts on it while a
+    /// member has lost its data.
     pub(crate) kept_for: Duration,
 }

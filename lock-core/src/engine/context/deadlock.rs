@@ -1,12 +1,14 @@
-//! Tasks that wait for each other, found across processes while they wait.
+//! Finds tasks that wait for each other, across processes, while they wait.
 //!
-//! A task may wait for a lock while it holds others. About once a second it then publishes, beside each lock that it holds,
-//! what it waits for. Then it walks: who holds what it waits for, and what does that holder wait for? A walk that comes
-//! back to one of its own locks has found a cycle. If two walks in a row find the same cycle, and every member has published
-//! in between, it is a deadlock: no member moves, so it never ends by itself. Each member finds it, and they agree without a
-//! message on the one that gives way after one more walk: the member whose lock has the greatest token, the youngest.
+//! A task may wait for a lock while it holds others. About once per second, it then publishes the lock that it waits
+//! for beside each lock that it holds. Then it walks: which task holds the wanted lock, and for which lock does that
+//! task wait? A walk that comes back to one of its own locks has found a cycle.
 //!
-//! The walk is that of Chandy, Misra and Haas (1983), by reads instead of probes.
+//! Two walks in a row must find the same cycle, and every member must have published in between. Then it is a deadlock:
+//! no member moves, so it never ends by itself. Each member finds it. Without a message, they agree on the victim: the
+//! member whose lock has the greatest token, which is the youngest. The victim gives way after one more walk.
+//!
+//! The walk is that of Chandy, Misra and Haas (1983), with reads instead of probes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,13 +27,13 @@ use crate::types::options::Wait;
 use crate::types::owner::OwnerId;
 use crate::types::system::clock::jitter;
 
-/// How often a task that waits under another lock publishes and walks.
+/// The bounds of the pause between two walks of a task that waits while it holds a lock.
 const EVERY: (Duration, Duration) = (Duration::from_millis(850), Duration::from_millis(1_150));
 
-/// How long one command of it may take. A store that is slower finds no deadlock.
+/// How long one command of a walk may take. With a slower store, no deadlock is found.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// How many locks a walk passes.
+/// The most locks that a walk visits.
 const MAX_HOPS: usize = 8;
 
 /// A task that waits for one lock while it holds others.
@@ -44,7 +46,7 @@ pub(crate) struct Nested {
     stamp: u64,
 }
 
-/// One lock on a walk, and what its holder published.
+/// One lock on a walk, and the note that its holder published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Hop {
     member: DeadlockMember,
@@ -54,7 +56,7 @@ struct Hop {
 }
 
 impl Nested {
-    /// Describes the wait for a lock, if it is one and the task holds others meanwhile.
+    /// Describes the wait for a lock, if the request waits and the task holds other locks.
     pub(crate) fn of(engine: &Arc<Engine>, spec: &LockSpec) -> Option<Self> {
         if spec.options.wait == Wait::None {
             return None;
@@ -65,7 +67,7 @@ impl Nested {
         (!holds.is_empty()).then(|| Self { engine: Arc::clone(engine), caller, holds, wanted, stamp: 0 })
     }
 
-    /// Watches for a deadlock while the task waits. Ends only if the task is the one to give way.
+    /// Watches for a deadlock while the task waits. Returns only if the task is the victim.
     pub(crate) async fn victim(mut self) -> LockError {
         let mut before: Option<Vec<Hop>> = None;
         let mut reported = false;
@@ -83,12 +85,13 @@ impl Nested {
                 (before, reported) = (cycle, false);
                 continue;
             }
-            // A member that has not published since the walk before may have stopped to wait.
+            // A member that has not published since the walk before may have stopped waiting.
             if then.iter().zip(now).any(|(then, now)| then.stamp >= now.stamp) {
                 continue;
             }
             let deadlock = deadlock(now);
-            // The victim gives way after one more walk, so that the others find the deadlock too before it is gone.
+            // The victim gives way after one more walk. The other members then find the deadlock too before it has
+            // ended.
             if reported && deadlock.victim {
                 return LockError::deadlock(&deadlock);
             }
@@ -107,12 +110,12 @@ impl Nested {
             let blocked = Blocked::new(hold.lease.claim.owner, hold.token, self.stamp, self.wanted.clone());
             let key = hold.events.key.clone();
             let command = Arc::clone(&self.engine.backend).set_blocked(key.clone(), Some(blocked));
-            // What could not be published is published again.
+            // A note that could not be published is published again next time.
             let _ = self.ask(&key, command).await;
         }
     }
 
-    /// Follows holders and what they wait for. Returns the cycle if this task is in it, its own lock last.
+    /// Follows holders and the locks they wait for. Returns the cycle if this task is in it, with its own lock last.
     async fn walk(&self) -> Result<Option<Vec<Hop>>> {
         let mut cycle: Vec<Hop> = Vec::new();
         let mut key = self.wanted.clone();
@@ -144,7 +147,7 @@ impl Nested {
 
 impl Drop for Nested {
     fn drop(&mut self) {
-        // It waits no longer. What cannot be removed ends by itself.
+        // The task no longer waits. A note that cannot be removed expires by itself.
         if self.stamp == 0 || self.engine.made_in.was_forked() {
             return;
         }
@@ -161,7 +164,7 @@ impl fmt::Debug for Nested {
     }
 }
 
-/// Has the error of a wait that ended say what this task holds meanwhile, which somebody else may wait for.
+/// Adds to the error of a timed-out wait which locks this task holds: other tasks may wait for them.
 pub(crate) fn naming_held(engine: &Engine, error: LockError) -> LockError {
     if error.kind() != LockErrorKind::Timeout {
         return error;
@@ -171,7 +174,7 @@ pub(crate) fn naming_held(engine: &Engine, error: LockError) -> LockError {
     if held.is_empty() { error } else { error.while_holding(&held.join(", ")) }
 }
 
-/// Whether two walks have found the same holders.
+/// Returns whether two walks have found the same holders.
 fn is_same(then: &[Hop], now: &[Hop]) -> bool {
     let who = |hop: &Hop| (hop.member.key.clone(), hop.owner, hop.token);
     then.len() == now.len() && then.iter().map(who).eq(now.iter().map(who))

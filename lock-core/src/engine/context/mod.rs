@@ -1,9 +1,8 @@
-//! Which locks the current task holds.
+//! Tracks which locks the current task holds.
 //!
-//! A thread-local that is swapped in around every poll of a protected body, so it follows the task
-//! over threads and executors. It knows the locks of [`LockRequest::run`](crate::LockRequest::run),
-//! of the attribute and of [`LockGuard::scope`](crate::LockGuard::scope); a guard that is merely held in a variable is
-//! not in it.
+//! A thread-local is swapped in around every poll of a protected body. It therefore follows the task across threads and
+//! executors. It knows the locks of [`LockRequest::run`](crate::LockRequest::run), of the attribute and of
+//! [`LockGuard::scope`](crate::LockGuard::scope). It does not know a guard that is only held in a variable.
 
 use std::cell::Cell;
 use std::fmt;
@@ -23,7 +22,7 @@ thread_local! {
     static CURRENT: Cell<Option<Arc<Frame>>> = const { Cell::new(None) };
 }
 
-/// One lock that is held around the running code, and those around it.
+/// One lock that is held around the running code, with the locks around it.
 #[derive(Debug)]
 pub(crate) struct Frame {
     /// The identity of the engine that granted it.
@@ -33,18 +32,18 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// Puts a lock around those that the current task holds already.
+    /// Puts locks inside those that the current task already holds.
     pub(crate) fn around(engine: usize, holds: impl Iterator<Item = Arc<Hold>>) -> Option<Arc<Self>> {
         holds.fold(current(), |outer, hold| Some(Arc::new(Self { engine, hold, outer })))
     }
 }
 
-/// Returns the lease that the current task holds under a key, if it still does.
+/// Returns the hold of the current task on a key, if it still has one.
 pub(crate) fn holds(engine: usize, key: &LockKey) -> Option<Arc<Hold>> {
     find(|frame| frame.engine == engine && frame.hold.events.key == *key)
 }
 
-/// Returns whether the current task holds a lock.
+/// Returns whether the current task holds a lock of this engine.
 pub(crate) fn holds_any(engine: usize) -> bool {
     find(|frame| frame.engine == engine).is_some()
 }
@@ -63,7 +62,7 @@ fn find(mut wanted: impl FnMut(&Frame) -> bool) -> Option<Arc<Hold>> {
     let innermost = current();
     let mut next = innermost.as_ref();
     while let Some(frame) = next {
-        // A context that was carried along may be older than the release.
+        // A context that was carried along may be older than the release of its lock.
         if wanted(frame) && frame.hold.ensure_held().is_ok() {
             return Some(Arc::clone(&frame.hold));
         }
@@ -72,7 +71,7 @@ fn find(mut wanted: impl FnMut(&Frame) -> bool) -> Option<Arc<Hold>> {
     None
 }
 
-/// A place in the running code, told apart by the innermost lock around it.
+/// A place in the running code, identified by the innermost lock around it.
 #[derive(Clone, Debug)]
 pub(crate) struct CodePlace(Arc<Frame>);
 
@@ -98,7 +97,8 @@ fn current() -> Option<Arc<Frame>> {
         .flatten()
 }
 
-/// Runs a function inside a context and the span of its lock, and restores the one before even if it panics.
+/// Runs a function inside a context and the span of its lock. Restores the previous context even if the function
+/// panics.
 pub(crate) fn within<R>(frame: &Option<Arc<Frame>>, function: impl FnOnce() -> R) -> R {
     struct Restore(Option<Arc<Frame>>);
     impl Drop for Restore {
@@ -115,7 +115,7 @@ pub(crate) fn within<R>(frame: &Option<Arc<Frame>>, function: impl FnOnce() -> R
 /// A boxed body that runs, and is dropped, inside a context.
 pub(crate) struct Scoped<F: Future + ?Sized> {
     frame: Option<Arc<Frame>>,
-    /// `None` once it has ended or was dropped.
+    /// `None` once the body has ended or was dropped.
     body: Option<Pin<Box<F>>>,
 }
 
@@ -139,7 +139,7 @@ impl<F: Future + ?Sized> Future for Scoped<F> {
         let this = &mut *self;
         let Some(body) = &mut this.body else { return Poll::Pending };
         let output = ready!(within(&this.frame, || body.as_mut().poll(cx)));
-        // Before the lock is released, so that what the body owned is dropped under the lock.
+        // Stop before the lock is released, so that values owned by the body are dropped under the lock.
         this.stop();
         Poll::Ready(output)
     }
@@ -151,8 +151,8 @@ impl<F: Future + ?Sized> Drop for Scoped<F> {
     }
 }
 
-/// The locks that a task holds, to be carried into code that does not inherit them: a spawned task,
-/// a `spawn_blocking` closure.
+/// The locks that a task holds, to be carried into code that does not inherit them, for example a spawned task or a
+/// `spawn_blocking` closure.
 ///
 /// ```
 /// # use lock_core::{LockContext, LockError, LockManager, assert_locked};
@@ -165,7 +165,7 @@ impl<F: Future + ?Sized> Drop for Scoped<F> {
 /// # }
 /// ```
 ///
-/// It does not keep anything locked: a lock that has ended is no longer in it.
+/// A context does not keep a lock held: a lock that has ended is no longer in it.
 #[derive(Clone, Default)]
 pub struct LockContext {
     frame: Option<Arc<Frame>>,
@@ -231,13 +231,13 @@ impl CurrentLock {
         self.hold.token
     }
 
-    /// Returns how long the lock may be believed in without another renewal, zero if it is lost.
+    /// Returns how long you can rely on the lock without another renewal. Zero if the lock is lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.hold.remaining()
     }
 
-    /// Checks that the lock is still held, as [`LockGuard::ensure_held`](crate::LockGuard::ensure_held).
+    /// Checks that the lock is still held, like [`LockGuard::ensure_held`](crate::LockGuard::ensure_held).
     ///
     /// # Errors
     ///
@@ -247,10 +247,11 @@ impl CurrentLock {
     }
 }
 
-/// Returns the innermost lock that the running code holds through the attribute, [`LockRequest::run`](crate::LockRequest::run)
-/// or [`LockGuard::scope`](crate::LockGuard::scope), for code deep below it that needs the token.
+/// Returns the innermost lock that the running code holds through the attribute,
+/// [`LockRequest::run`](crate::LockRequest::run) or [`LockGuard::scope`](crate::LockGuard::scope). Code deep inside the
+/// body can read the token from it.
 ///
-/// Not inherited by spawned tasks and threads: see [`LockContext`].
+/// Spawned tasks and threads do not inherit it: see [`LockContext`].
 #[must_use]
 pub fn current_lock() -> Option<CurrentLock> {
     find(|_| true).map(|hold| CurrentLock { hold })
@@ -261,7 +262,7 @@ pub fn current_lock() -> Option<CurrentLock> {
 ///
 /// # Panics
 ///
-/// If it does not: the caller forgot to lock, or runs in a task that did not inherit the context.
+/// Panics if it does not: the caller forgot to lock, or runs in a task that did not inherit the context.
 #[track_caller]
 pub fn assert_locked(key: impl IntoLockKey) {
     let held = match key.into_lock_key() {

@@ -1,12 +1,14 @@
-//! The queue inside one process: one claimant per key talks to the store, the others wait here.
+//! The queue inside one process. For each key, one caller talks to the store and the other callers wait here.
 //!
-//! The caller with the [`Turn`] of a key may claim it, holds it, and finally passes the turn on. A
-//! turn can carry a payload to the next in the queue: the lock itself, or a claim that already waits
-//! in the store. The gate knows nothing of either.
+//! The caller with the [`Turn`] of a key may claim the key, holds it, and finally passes the turn on. A turn can carry
+//! a payload to the next waiter: the lock itself, or a claim that is already in the store's queue. The gate does not
+//! know what the payload means.
 //!
-//! A waiter is called, and takes its turn when it is polled. A future that nobody polls, for example in
-//! a `select!` that took another branch, must not keep the lock from everybody: its turn is taken back,
-//! and it is passed over until it is polled.
+//! A waiter is called, and takes its turn when it is polled. A future may never be polled again, for example if a
+//! `select!` took another branch. The gate takes the turn back from such a waiter and passes over it until it is
+//! polled. Without this rule, one forgotten future would block its key for the whole process.
+//!
+//! Locks are taken in this order: the shard, then the queue of a key, then a waiter's slot or a group.
 
 use std::borrow::Borrow;
 use std::collections::{HashSet, VecDeque};
@@ -20,7 +22,7 @@ use foldhash::fast::RandomState;
 use crate::types::key::LockKey;
 use crate::types::system::sync::{Mutex, MutexGuard};
 
-// With their paths, since `tests/interleavings/` builds these files too.
+// These paths are relative because `tests/interleavings/` builds these files in a crate of its own.
 mod group;
 mod turn_check;
 mod waiter;
@@ -31,77 +33,78 @@ pub(crate) use turn_check::TurnCheck;
 pub(crate) use waiter::Waiter;
 use waiter::{Uncalled, WaiterSlot};
 
-/// The number of shards: keys of different shards can be entered at the same time.
+/// The number of shards. Keys in different shards can be entered at the same time.
 const SHARDS: usize = 64;
 
-/// What a turn carries, and what becomes of it when the turn is dropped with it.
+/// A payload that a turn carries to the next waiter. The trait also says what happens to the payload if that waiter
+/// does not take it.
 pub(crate) trait Payload: Send + Sized + 'static {
-    /// What a waiter wants: decides whether a payload fits.
+    /// The terms that a waiter asks for. They decide whether a payload fits the waiter.
     type Terms: Copy + PartialEq + Send;
-    /// What the other callers of this process may know about the one with the turn.
+    /// A hint to the other callers of this process about the caller with the turn.
     type Holder: Clone + Send + Unpin;
-    /// What several callers can hold together.
+    /// A thing that several callers can hold at the same time.
     type Shared: Clone + Send + Sync;
 
     /// Returns whether one more caller may hold this too.
     fn admits(shared: &Self::Shared) -> bool;
 
-    /// Ends what nobody holds any more, after a caller that was let in did not come.
+    /// Ends what no caller holds any more, after a caller that was let in never came.
     fn end(shared: Self::Shared, turn: Option<Turn<Self>>);
 
     /// Finds another use for a payload whose waiter has left.
     fn reclaim(self, turn: Turn<Self>);
 
-    /// Finds another use for a payload whose waiter is not polled. Others may not be polled either.
+    /// Finds another use for a payload whose waiter is not polled. The waiters behind it may not be polled either.
     fn take_back(self, turn: Turn<Self>) {
         self.reclaim(turn);
     }
 }
 
-/// The local queues of one manager, first in first out for each key.
+/// The local queues of one manager. Each key is served first in, first out.
 pub(crate) struct Gate<P: Payload> {
     shards: Vec<Mutex<Shard<P>>>,
-    /// Keeps a [`TurnCheck`] until it is time to run it.
+    /// Runs each [`TurnCheck`] later, when the waiter's time to take its turn has passed.
     schedule: Box<dyn Fn(TurnCheck<P>) + Send + Sync>,
 }
 
 struct Shard<P: Payload> {
-    /// The keys that somebody of this process claims or holds.
+    /// The keys that a caller of this process claims or holds.
     open: HashSet<ByKey<P>, RandomState>,
-    /// How many waiters have entered: each one's number is its place.
+    /// How many waiters have entered. The count at its entry is a waiter's number, and its place in the queue.
     entered: u64,
 }
 
-/// The queue of one key. It is open while somebody has the turn, and the turn refers to it directly.
+/// The queue of one key. It is open while a caller has the turn, and the turn refers to it directly.
 struct KeyQueue<P: Payload> {
     gate: Arc<Gate<P>>,
     key: LockKey,
-    /// What all callers in the queue want, if the lock is shared. Boxed, since most locks are exclusive.
+    /// The common request of all callers in the queue, if the lock is shared. Boxed because most locks are exclusive.
     demand: Option<Box<Demand<P::Terms>>>,
-    /// Whether it is found by its key.
+    /// Whether the gate can find this queue by its key. The queue of a turn outside of it is not listed.
     listed: bool,
     state: Mutex<QueueState<P>>,
 }
 
 struct QueueState<P: Payload> {
-    /// In the order of their numbers.
+    /// Sorted by the waiters' numbers.
     waiting: VecDeque<Arc<WaiterSlot<P>>>,
-    /// How many of them were left by their callers, and are swept out later.
+    /// How many of these slots were left by their callers. They are removed later, in bulk.
     left: usize,
-    /// How many waiters were ever called.
+    /// How many times a waiter was called.
     calls: u64,
-    /// The waiters that were called last, with the number of the call, until a check finds that they took their turns.
-    /// More than one only where the lock is shared.
+    /// The waiters that were called and may not have taken their turns yet, each with the number of its call. Only a
+    /// shared lock has more than one.
     called: Vec<(u64, Arc<WaiterSlot<P>>)>,
-    /// Whether a [`TurnCheck`] of those is scheduled. At most one is.
+    /// Whether a [`TurnCheck`] of these waiters is scheduled. At most one is.
     check_scheduled: bool,
-    /// How many turns are out: one at most if the lock is exclusive.
+    /// How many turns are in use: at most one if the lock is exclusive.
     turns: usize,
-    /// How many of these turns wait at the store for a lock that others have.
+    /// How many of these turns wait in the store for a lock that other claims hold.
     blocked: usize,
-    /// The group that callers join instead of waiting. Dangling if there is none.
+    /// The group that callers join instead of waiting. It dangles if no group is open.
     open_group: Weak<Group<P>>,
-    /// What was last heard about the holder of the lock.
+    /// The newest hint about the holder of the lock.
     holder: Option<P::Holder>,
 }
 
@@ -129,14 +132,13 @@ impl<P: Payload> PartialEq for ByKey<P> {
 impl<P: Payload> Eq for ByKey<P> {}
 
 impl<P: Payload> Gate<P> {
-    /// Makes a gate. `schedule` runs each [`TurnCheck`] it is given once, after the time that a waiter has
-    /// to take its turn.
+    /// Makes a gate. `schedule` must run each [`TurnCheck`] once, after the time that a waiter has to take its turn.
     pub(crate) fn new(schedule: impl Fn(TurnCheck<P>) + Send + Sync + 'static) -> Self {
         let shard = |_| Mutex::new(Shard { open: HashSet::default(), entered: 0 });
         Self { shards: (0..SHARDS).map(shard).collect(), schedule: Box::new(schedule) }
     }
 
-    /// Takes the turn if nobody has it. Otherwise returns who holds the lock.
+    /// Takes the turn if it is free. Otherwise returns what is known about the holder of the lock.
     pub(crate) fn try_enter(self: &Arc<Self>, key: &LockKey) -> Result<Turn<P>, Option<P::Holder>> {
         let mut shard = self.shard(key);
         match shard.open.get(key) {
@@ -145,7 +147,7 @@ impl<P: Payload> Gate<P> {
         }
     }
 
-    /// Takes the turn, or a slot in the queue for it.
+    /// Takes the turn, or a place in the queue for it.
     pub(crate) fn enter(self: &Arc<Self>, key: &LockKey, terms: P::Terms) -> Result<Turn<P>, Waiter<P>> {
         let mut shard = self.shard(key);
         let Some(ByKey(queue)) = shard.open.get(key) else { return Ok(self.open_for(&mut shard, key, None)) };
@@ -165,7 +167,7 @@ impl<P: Payload> Gate<P> {
         Waiter::new(queue, slot, found)
     }
 
-    /// Takes the turn, or goes back to the place in the queue that the slot's number stands for.
+    /// Takes the turn, or returns to the place in the queue that the slot's number stands for.
     fn enter_again(
         self: &Arc<Self>,
         before: &KeyQueue<P>,
@@ -199,12 +201,12 @@ impl<P: Payload> Gate<P> {
         }
     }
 
-    /// Returns whether somebody of this process claims or holds the key.
+    /// Returns whether a caller of this process claims or holds the key.
     pub(crate) fn is_open(&self, key: &LockKey) -> bool {
         self.shard(key).open.contains(key)
     }
 
-    /// Returns who of this process holds the key.
+    /// Returns which caller of this process holds the key.
     pub(crate) fn holder(&self, key: &LockKey) -> Option<P::Holder> {
         self.shard(key).open.get(key).and_then(|ByKey(queue)| queue.state().holder.clone())
     }
@@ -216,7 +218,8 @@ impl<P: Payload> Gate<P> {
     }
 
     fn shard(&self, key: &LockKey) -> MutexGuard<'_, Shard<P>> {
-        /// Another start than that of the sets, whose places are taken from the same bits.
+        /// Its seed differs from the seeds of the sets. With the same seed, the keys of a shard would share the bits by
+        /// which its set places them, and would collide there.
         static BY_KEY: LazyLock<RandomState> = LazyLock::new(RandomState::default);
         let place = BY_KEY.hash_one(key) % SHARDS as u64;
         self.shards[usize::try_from(place).unwrap_or(0)].lock()
@@ -258,7 +261,7 @@ impl<P: Payload> KeyQueue<P> {
         self.state().waiting.iter().filter_map(|slot| slot.waker()).collect()
     }
 
-    /// Gives a turn to the next in the queue, if there is one and the payload fits. Returns whom to wake.
+    /// Gives a turn to the next waiter, if there is one and the payload fits. Returns the waker of that waiter.
     fn call_next(
         self: &Arc<Self>,
         mut turn: Turn<P>,
@@ -276,6 +279,7 @@ impl<P: Payload> KeyQueue<P> {
                     let check = slot.and_then(|slot| state.note_called(self, slot));
                     drop(state);
                     if let Some(check) = check {
+                        // Scheduled after the queue is unlocked, because the scheduler takes locks of its own.
                         (self.gate.schedule)(check);
                     }
                     return Ok(waker);
@@ -287,13 +291,15 @@ impl<P: Payload> KeyQueue<P> {
         Err(turn)
     }
 
-    /// Calls the next in the queue, or closes the queue.
+    /// Calls the next waiter, or closes the queue.
     fn pass_on(self: &Arc<Self>) {
         if self.end_surplus() {
             return;
         }
         let called = self.call_next(Turn::of(Arc::clone(self)), |_| true).or_else(|turn| {
-            // Nobody waits: the queue closes, unless somebody has entered in this very moment.
+            // No caller waits, so the queue closes. Look again with the shard locked, because a caller may have entered
+            // since: without this second look it would wait in a queue that is no longer listed, and nobody would call
+            // it.
             let mut shard = self.gate.shard(&self.key);
             self.call_next(turn, |_| true).map_err(|mut turn| {
                 turn.passed = true;
@@ -318,15 +324,15 @@ impl<P: Payload> fmt::Debug for Gate<P> {
     }
 }
 
-/// The right of one caller of this process to claim the key. Passed on when dropped.
+/// The right of one caller of this process to claim the key. It is passed on when it is dropped.
 pub(crate) struct Turn<P: Payload> {
     queue: Arc<KeyQueue<P>>,
     payload: Option<P>,
-    /// A membership in a group, which is all that this turn is: it is not passed on.
+    /// A membership in a group. A turn that has one is nothing else, and is not passed on.
     membership: Option<Membership<P>>,
     /// Whether it was passed on already.
     passed: bool,
-    /// Whether its caller waits for the lock, which others have. Of turns of a shared lock.
+    /// Whether its caller waits in the store for a lock that other claims hold. Only turns of shared locks set it.
     blocked: bool,
 }
 
@@ -335,28 +341,27 @@ impl<P: Payload> Turn<P> {
         Self { queue, payload: None, membership: None, passed: false, blocked: false }
     }
 
-    /// Names the holder of the key to those who wait for it.
+    /// Tells the waiters who holds the key.
     pub(crate) fn set_holder(&self, holder: P::Holder) {
         self.queue.state().holder = Some(holder);
     }
 
-    /// Returns how many wait for the turn.
+    /// Returns how many callers wait for the turn.
     pub(crate) fn waiters(&self) -> usize {
         self.queue.waiters()
     }
 
-    /// Takes the membership in a group, if that is what this turn is.
+    /// Takes the membership in a group, if this turn is one.
     pub(crate) fn take_membership(&mut self) -> Option<Membership<P>> {
         self.membership.take()
     }
 
-    /// Takes what came along.
+    /// Takes the payload that came with the turn.
     pub(crate) fn take_payload(&mut self) -> Option<P> {
         self.payload.take()
     }
 
-    /// Gives the turn and a payload to the next in the queue. Gives both back if there is nobody, or
-    /// if the payload does not fit.
+    /// Gives the turn and a payload to the next waiter. Returns both if no caller waits or the payload does not fit.
     pub(crate) fn hand_on(mut self, payload: P, fits: impl Fn(P::Terms) -> bool) -> Result<(), (Self, P)> {
         self.payload = Some(payload);
         let queue = Arc::clone(&self.queue);

@@ -1,4 +1,4 @@
-//! Random operations on a gate beside a model that is too simple to be wrong: a list.
+//! Runs random operations on a gate and on a model of it. The model is a list, which is simple enough to be right.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future as _;
@@ -13,10 +13,10 @@ use proptest::prelude::*;
 use super::{Gate, Payload, Turn, TurnCheck, Waiter};
 use crate::types::key::LockKey;
 
-/// What became of payload that nobody took: its number, once for each time it was abandoned.
+/// The numbers of payloads that no waiter took, one entry each time a payload was abandoned.
 type Lost = Arc<Mutex<Vec<u32>>>;
 
-/// Payload that goes to the next or is written down. Counts how much of it there is.
+/// A payload that is recorded when no waiter takes it. Counts how many payloads exist.
 struct Parcel {
     number: u32,
     lost: Lost,
@@ -55,20 +55,20 @@ impl Payload for Parcel {
     }
 }
 
-/// One thing that a caller does. Who does it is taken from those who can.
+/// One thing that a caller does. The caller is chosen among those that can do it.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Enter(u8),
     TryEnter,
-    /// A slot is polled, and takes the turn if it is called.
+    /// A slot is polled, and takes the turn if it was called.
     Poll(usize),
-    /// A slot is left, perhaps after it was called.
+    /// A slot is dropped, perhaps after it was called.
     Leave(usize),
-    /// The turn is passed on empty.
+    /// The turn is passed on without a payload.
     Pass,
-    /// The turn is handed on with a payload for those of these terms.
+    /// The turn is handed on with a payload for waiters with these terms.
     HandOn(u8),
-    /// The waiter that was called has had its time to take the turn.
+    /// The called waiter's time to take the turn has passed.
     Check,
 }
 
@@ -84,20 +84,20 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a gate should be.
+/// The expected state of the gate.
 #[derive(Default)]
 struct Model {
-    /// Who waits, in order, with what terms.
+    /// The waiters in order, with their terms.
     waiting: VecDeque<(usize, u8)>,
-    /// Who was called and has not taken the turn, and with which payload.
+    /// The waiter that was called and has not taken the turn, with its payload.
     called: Option<(usize, Option<u32>)>,
-    /// What the waiter that is called waits for.
+    /// The terms of the called waiter.
     called_terms: u8,
-    /// Whether somebody has the turn in hand.
+    /// Whether a caller has the turn.
     taken: bool,
-    /// Who did not take the turn in time, and has not been polled since, with what terms.
+    /// The waiters that did not take the turn in time and were not polled since, with their terms.
     passed_over: HashMap<usize, u8>,
-    /// How many checks the waiter that is called has had.
+    /// How many checks ran since the waiter was called.
     checks: u32,
 }
 
@@ -221,7 +221,7 @@ impl Pair {
         self.model.taken = true;
     }
 
-    /// Runs the checks that are scheduled. Who has not taken the turn by the second is passed over.
+    /// Runs the scheduled checks. A waiter that has not taken its turn at the second check is passed over.
     fn run_checks(&mut self) {
         let due = std::mem::take(&mut *self.checks.lock().unwrap());
         due.into_iter().for_each(TurnCheck::run);
@@ -275,7 +275,7 @@ impl Pair {
         assert!(self.lost.lock().unwrap().is_empty(), "abandoned without a reason");
     }
 
-    /// Lets everybody who still waits have the turn, one after the other.
+    /// Lets each remaining waiter have the turn, one after the other.
     fn finish(mut self) {
         loop {
             if self.model.is_free() {
@@ -309,14 +309,15 @@ proptest! {
     }
 }
 
-/// All sequences of a few steps, so that no corner of a small gate is left to chance.
+/// Runs all sequences of a few steps, so that each corner of a small gate is visited.
 #[test]
 fn every_short_sequence() {
     let all = [Step::Enter(0), Step::Check, Step::Poll(0), Step::Leave(0), Step::Leave(1), Step::Pass, Step::HandOn(0)];
     let mut sequences = 0;
     for code in 0..all.len().pow(5) {
         let mut pair = Pair::new();
-        // Somebody has the turn and two wait, or nothing interesting fits into so few steps.
+        // Start with one turn taken and two waiters. Otherwise five steps would be too few to reach anything
+        // interesting.
         for first in [Step::Enter(0), Step::Enter(0), Step::Enter(1)] {
             pair.step(first);
         }

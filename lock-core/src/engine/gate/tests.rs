@@ -5,15 +5,15 @@ use std::task::{Context, Poll, Waker};
 use super::{Demand, Gate, Leaving, Membership, Payload, Turn, TurnCheck, Waiter};
 use crate::types::key::LockKey;
 
-/// A parcel that, if nobody takes it, goes to the next.
+/// A parcel that goes to the next waiter if its waiter does not take it.
 #[derive(Debug, PartialEq)]
 struct Parcel(u32);
 
-/// What several hold together.
+/// A lock that several callers hold together.
 #[derive(Debug, Default)]
 struct Together {
     shut: AtomicBool,
-    /// How often it was ended because nobody was left.
+    /// How often it was ended because no caller was left.
     ended: AtomicUsize,
 }
 
@@ -46,7 +46,7 @@ fn gate() -> (Arc<Gate<Parcel>>, LockKey) {
     (Arc::new(Gate::new(drop)), LockKey::new("k").unwrap())
 }
 
-/// The checks that are scheduled.
+/// The scheduled checks.
 type Checks = Arc<Mutex<Vec<TurnCheck<Parcel>>>>;
 
 fn watched_gate() -> (Arc<Gate<Parcel>>, LockKey, Checks) {
@@ -56,7 +56,7 @@ fn watched_gate() -> (Arc<Gate<Parcel>>, LockKey, Checks) {
     (Arc::new(gate), LockKey::new("k").unwrap(), checks)
 }
 
-/// Runs what is scheduled, and returns how many checks that were.
+/// Runs the scheduled checks. Returns how many there were.
 fn run(checks: &Checks) -> usize {
     let due = std::mem::take(&mut *checks.lock().unwrap());
     let count = due.len();

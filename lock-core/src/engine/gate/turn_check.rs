@@ -1,4 +1,4 @@
-//! Taking turns back from those who were called and did not come.
+//! Takes turns back from waiters that were called and not polled.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -7,11 +7,11 @@ use super::waiter::WaiterSlot;
 use super::{KeyQueue, Payload, QueueState};
 
 impl<P: Payload> QueueState<P> {
-    /// Notes that a waiter was called, and returns a check of it if none is scheduled.
+    /// Notes that a waiter was called. Returns a check of it if none is scheduled.
     pub(super) fn note_called(&mut self, queue: &Arc<KeyQueue<P>>, slot: Arc<WaiterSlot<P>>) -> Option<TurnCheck<P>> {
         self.calls += 1;
         if queue.demand.is_none() {
-            // There is one turn, so whoever was called before has taken it.
+            // An exclusive lock has one turn, so any waiter that was called earlier has taken it and left.
             self.called.clear();
         }
         self.called.push((self.calls, slot));
@@ -21,19 +21,20 @@ impl<P: Payload> QueueState<P> {
     }
 }
 
-/// A check of the waiters that were called: have they taken their turns?
+/// A check of the called waiters: have they taken their turns?
 pub(crate) struct TurnCheck<P: Payload> {
     queue: Weak<KeyQueue<P>>,
-    /// How many had been called when the check was scheduled.
+    /// How many waiters had been called when the check was scheduled.
     calls: u64,
 }
 
 impl<P: Payload> TurnCheck<P> {
-    /// Takes the turn back from those who are still called, and gives it to the next.
+    /// Takes the turn back from each waiter that is still called, and gives it to the next waiter.
     pub(crate) fn run(self) {
         let Some(queue) = self.queue.upgrade() else { return };
         let mut state = queue.state();
         state.called.retain(|(_, slot)| slot.is_called());
+        // The check ends here, so that an idle queue costs no timer. The next call schedules a new one.
         if state.called.is_empty() {
             state.check_scheduled = false;
             return;
@@ -43,7 +44,7 @@ impl<P: Payload> TurnCheck<P> {
         let late: Vec<_> = state.called.iter().filter_map(late).collect();
         drop(state);
         for slot in late {
-            // Unless it is taken in this very moment.
+            // The waiter may have taken its turn since. Then there is none to take back.
             if let Some(mut turn) = slot.take_back() {
                 match turn.payload.take() {
                     Some(payload) => payload.take_back(turn),

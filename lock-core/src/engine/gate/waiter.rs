@@ -9,11 +9,11 @@ use std::task::{Context, Poll, Waker};
 use super::{KeyQueue, Payload, Turn};
 use crate::types::system::sync::{Mutex, MutexGuard};
 
-/// A place in the queue of one key. Awaiting it gives the turn; dropping it leaves the queue.
+/// A place in the queue of one key. Awaiting it returns the turn. Dropping it leaves the queue.
 pub(crate) struct Waiter<P: Payload> {
     queue: Arc<KeyQueue<P>>,
     pub(super) slot: Arc<WaiterSlot<P>>,
-    /// Who held the lock when this waiter came.
+    /// The holder of the lock when this waiter came.
     found: Option<P::Holder>,
     /// Whether the turn was taken.
     is_over: bool,
@@ -24,7 +24,7 @@ impl<P: Payload> Waiter<P> {
         Self { queue, slot, found, is_over: false }
     }
 
-    /// Returns what was known about the holder of the lock when this waiter came, once.
+    /// Returns what was known about the holder when this waiter came. Only the first call returns it.
     pub(crate) fn take_found(&mut self) -> Option<P::Holder> {
         self.found.take()
     }
@@ -35,7 +35,7 @@ impl<P: Payload> Waiter<P> {
     }
 }
 
-/// What a waiter and its queue share.
+/// The state that a waiter and its queue share.
 pub(super) struct WaiterSlot<P: Payload> {
     /// Its place in the queue.
     pub(super) number: u64,
@@ -45,19 +45,19 @@ pub(super) struct WaiterSlot<P: Payload> {
 
 enum WaiterState<P: Payload> {
     Waiting(Option<Waker>),
-    /// The turn is here, and not yet taken.
+    /// The turn is here and was not taken yet.
     Called(Turn<P>),
-    /// The turn was not taken in time. The slot is in no queue.
+    /// The turn was not taken in time and was taken back. The slot is not in any queue.
     PassedOver,
-    /// The turn was taken, or the slot was left.
+    /// The turn was taken, or the caller left.
     Left,
 }
 
-/// A turn that was not given to a slot.
+/// A turn that a slot did not accept.
 pub(super) enum Uncalled<P: Payload> {
-    /// The slot was left.
+    /// The caller has left the slot.
     Left(Turn<P>),
-    /// Its payload does not fit what the waiter wants.
+    /// The payload does not fit what the waiter asks for.
     Unfit(Turn<P>),
 }
 
@@ -66,7 +66,7 @@ impl<P: Payload> WaiterSlot<P> {
         Arc::new(Self { number, terms, state: Mutex::new(WaiterState::Waiting(waker)) })
     }
 
-    /// Gives the turn to this slot and returns whom to wake, if it waits and the payload fits.
+    /// Gives the turn to this slot if it waits and the payload fits. Returns the waker of its caller.
     pub(super) fn call(&self, turn: Turn<P>, fits: impl Fn(P::Terms) -> bool) -> Result<Option<Waker>, Uncalled<P>> {
         let mut state = self.state();
         let WaiterState::Waiting(waker) = &mut *state else { return Err(Uncalled::Left(turn)) };
@@ -85,7 +85,7 @@ impl<P: Payload> WaiterSlot<P> {
         }
     }
 
-    /// Takes a turn back that was not taken.
+    /// Takes the turn back if it was not taken yet. The slot is then passed over.
     pub(super) fn take_back(&self) -> Option<Turn<P>> {
         let mut state = self.state();
         match std::mem::replace(&mut *state, WaiterState::PassedOver) {
@@ -128,7 +128,8 @@ impl<P: Payload> Future for Waiter<P> {
             WaiterState::Left => return Poll::Pending,
             WaiterState::PassedOver => drop(state),
         }
-        // A new slot: the queue may still check the old one.
+        // A new slot is needed, because the queue may still check the old one. The new slot keeps the number, so the
+        // waiter does not lose its place.
         let slot = WaiterSlot::waiting(self.slot.number, self.slot.terms, Some(cx.waker().clone()));
         match self.queue.gate.enter_again(&self.queue, &slot) {
             Ok(turn) => {
@@ -148,18 +149,21 @@ impl<P: Payload> Drop for Waiter<P> {
         if self.is_over || matches!(*self.slot.state(), WaiterState::PassedOver) {
             return;
         }
-        // Before the slot, so that the next call counts it either as waiting or as gone, never as both.
+        // The queue is locked before the slot. The next call therefore counts the slot either as waiting or as left,
+        // never as both.
         let mut queue = self.queue.state();
         let before = std::mem::replace(&mut *self.slot.state(), WaiterState::Left);
         match before {
-            // It came and nobody took it: dropping it passes it on.
+            // The turn came and was not taken. Dropping it passes it on, and that locks the queue, so the queue is
+            // unlocked first.
             WaiterState::Called(turn) => {
                 drop(queue);
                 drop(turn);
             }
             WaiterState::Waiting(_) => {
                 queue.left += 1;
-                // Swept in bulk, so that ten thousand waiters that time out together do not take quadratic time.
+                // Slots are removed in bulk. Otherwise ten thousand waiters that time out together would take quadratic
+                // time.
                 if queue.left * 2 > queue.waiting.len() {
                     queue.waiting.retain(|slot| slot.is_waiting());
                     queue.left = 0;

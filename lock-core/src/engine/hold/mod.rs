@@ -29,7 +29,7 @@ pub(crate) struct Hold {
     pub(crate) events: EventContext,
     pub(crate) token: FencingToken,
     pub(crate) lease: Arc<Lease>,
-    /// Around what runs under this hold. `None` if nobody asked for spans: it is large.
+    /// The span of the code that runs under this hold. `None` if spans are disabled: a span is large.
     span: Option<Box<Span>>,
     pub(crate) granted_at: Timestamp,
     /// When the hold reaches its `max_hold`.
@@ -44,21 +44,22 @@ pub(crate) struct Hold {
 #[derive(Debug)]
 struct HoldState {
     status: Status,
-    /// Whether the event of the loss was emitted, or left to the thread that emits one of a renewal, so that the holder may
-    /// learn about it.
+    /// Whether the event of the loss was emitted, or left to the thread that is emitting a renewal. Only then may the
+    /// holder learn of the loss, so that observers hear of it first.
     announced: bool,
     /// How many events of renewals are being emitted.
     emitting: u32,
-    /// The event of the end, which comes after theirs: the thread that emits the last of them emits it too. Observers are
-    /// code of the application, so no thread waits for them under a lock. Rare, so it is no part of every hold.
+    /// The event of the end, if renewals were being emitted when the hold ended. The thread that emits the last of them
+    /// emits this event too, so that it comes last. Observers are code of the application: no thread may wait for them
+    /// while it holds a lock. Boxed because it is rare.
     end_event: Option<Box<LockEventKind<'static>>>,
-    /// How many re-entrant guards there are beside the first. The hold ends with the last of them all.
+    /// How many re-entrant guards exist besides the first. The hold ends with the last guard.
     more_guards: u32,
-    /// Whether the release frees the key before the `min_hold` is over.
+    /// Whether the release frees the key before `min_hold` has passed.
     without_min_hold: bool,
-    /// How the body ended, if that was said.
+    /// How the body ended, if the caller said so.
     succeeded: Option<bool>,
-    /// The place in this process, which holder and lease give up together.
+    /// The place in this process. The holder and its lease give it up together.
     place: Option<LocalPlace>,
 }
 
@@ -70,20 +71,20 @@ enum Status {
     Released,
 }
 
-/// What remains when a guard ends.
+/// The remainder of a hold when one of its guards ends.
 pub(crate) enum Left {
-    /// A hold that other guards share.
+    /// Other guards still share the hold.
     ToOthers,
-    /// A lease that others hold too.
+    /// Other holders still share the lease.
     Shared,
-    /// The place at the head of the local queue, if nobody has taken it.
+    /// The hold ended. The turn is returned if the hold had it.
     Released(Option<Turn<Handoff>>),
-    /// Nothing: the hold had ended before.
+    /// The hold had ended before.
     Lost(LossReason),
 }
 
 impl Hold {
-    /// Makes the next holder of a lease, and names it to the callers of this process that wait for it.
+    /// Makes the next holder of a lease, and tells the waiters of this process about it.
     pub(crate) fn begin(
         now: Timestamp,
         events: EventContext,
@@ -123,7 +124,7 @@ impl Hold {
         self.state.lock()
     }
 
-    /// Returns how long the lock may still be believed in.
+    /// Returns how long this process may still rely on the lock.
     pub(crate) fn remaining(&self) -> Duration {
         if self.events.origin.made_in.was_forked() {
             return Duration::ZERO;
@@ -139,8 +140,8 @@ impl Hold {
         }
     }
 
-    /// Compares the clock with the deadline, because a flag set by another thread would come too late
-    /// after a pause of the whole process.
+    /// Compares the clock with the deadline. A flag that another thread sets would come too late after a pause of the
+    /// whole process.
     pub(crate) fn ensure_held(&self) -> Result<()> {
         if self.events.origin.made_in.was_forked() {
             return Err(LockError::forked().with_key(&self.events.key));
@@ -157,7 +158,8 @@ impl Hold {
         Err(LockError::lost(reason).with_key(&self.events.key))
     }
 
-    /// Emits the event of the end, or leaves that to the thread that emits one of a renewal at this moment.
+    /// Emits the event of the end. If a thread is emitting a renewal at this moment, that thread emits the end
+    /// afterwards.
     pub(crate) fn emit_end(&self, kind: LockEventKind<'static>) {
         {
             let mut state = self.state();
@@ -182,7 +184,7 @@ impl Hold {
         }
     }
 
-    /// Adds a guard to the grant. Returns false if it is over.
+    /// Adds a guard to the grant. Returns false if the hold has ended.
     pub(crate) fn add_guard(&self) -> bool {
         let mut state = self.state();
         let held = state.status == Status::Held;
@@ -190,8 +192,7 @@ impl Hold {
         held
     }
 
-    /// Takes one guard off a grant. With the last of them the hold ends by its release, unless it was lost
-    /// before.
+    /// Removes one guard from the grant. The hold ends with its last guard, unless the lock was lost before.
     pub(crate) fn release(&self) -> Left {
         let mut state = self.state();
         match state.status {
@@ -215,7 +216,7 @@ impl Hold {
         }
     }
 
-    /// Waits until the lock is lost. Never ends if it is released before.
+    /// Waits until the lock is lost. Never returns if the lock is released first.
     pub(crate) async fn lost(&self) -> LossReason {
         loop {
             if self.events.origin.made_in.was_forked() {
@@ -234,24 +235,24 @@ impl Hold {
         }
     }
 
-    /// The span of what runs under this hold.
+    /// Returns the span of the code that runs under this hold.
     pub(crate) fn span(&self) -> &Span {
         static NONE: Span = Span::none();
         self.span.as_deref().unwrap_or(&NONE)
     }
 
-    /// Returns how long the lock has been held at a moment.
+    /// Returns how long the lock has been held at `now`.
     pub(crate) fn held(&self, now: Timestamp) -> Duration {
         now.since(self.granted_at)
     }
 
-    /// When the `min_hold` is over.
+    /// Returns when `min_hold` has passed.
     pub(crate) fn keep_until(&self) -> Timestamp {
         let least = Duration::from(self.lease.min_hold);
         if least.is_zero() || self.state().without_min_hold { self.granted_at } else { self.granted_at.after(least) }
     }
 
-    /// Says whether the `min_hold` counts. The first of the guards that share a grant decides.
+    /// Sets whether `min_hold` applies. The first of the guards that share a grant decides.
     pub(crate) fn set_min_hold(&self, on: bool) {
         let mut state = self.state();
         if state.more_guards == 0 {
@@ -259,13 +260,13 @@ impl Hold {
         }
     }
 
-    /// Says how the body ended.
+    /// Notes how the body ended.
     pub(crate) fn set_succeeded(&self, succeeded: bool) {
         self.state().succeeded = Some(succeeded);
     }
 
-    /// Returns the run of a job that ends now, if there is one: it began, so that its `min_hold` counts, or its body said
-    /// how it ended.
+    /// Returns the job run that ends now, if there is one. A run counts if it began, so that its `min_hold` applies, or
+    /// if its body said how it ended.
     pub(crate) fn run(&self) -> Option<JobRun> {
         let Purpose::Job { every: Some(every) } = self.events.purpose else { return None };
         let state = self.state();
@@ -273,7 +274,7 @@ impl Hold {
         has_run.then(|| JobRun::new(every, state.succeeded == Some(true)))
     }
 
-    /// Gives up the place in this process: from here on the store decides who holds what beside this.
+    /// Gives up the place in this process. From now on the store decides which other claims may hold the lock.
     pub(crate) fn give_up_turn(&self) {
         let mut state = self.state();
         let place = state.place.take_if(|place| matches!(place, LocalPlace::Turn(_)));
@@ -302,11 +303,12 @@ impl Occupant for Hold {
         };
         let held = self.held(self.now());
         self.emit_end(LockEventKind::Lost { held, reason });
+        // The holder is told last. If it were told before the event, its own code could run ahead of the observers.
         self.state().announced = true;
         self.lost.notify_waiters();
-        // Other callers of this process may try again: from here on the store excludes them, not this process.
+        // Other callers of this process may try again. From now on the store excludes them, and this process does not.
         match place {
-            // The lease is over already, so there is nothing to release with the last share.
+            // The lease has already ended, so the last member has nothing to release.
             Some(LocalPlace::Member(membership)) => drop(membership.leave()),
             place => drop(place),
         }

@@ -1,4 +1,4 @@
-//! The sole owner of a hold, which releases it whatever happens to its caller.
+//! The sole owner of a hold. It releases the hold whatever happens to its caller.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,30 +18,30 @@ use crate::types::error::{LockError, LossReason, Result};
 use crate::types::mode::Mode;
 use crate::types::system::clock::Timestamp;
 
-/// The sole owner of a hold. Releases it in the background when dropped.
+/// The sole owner of a hold. Dropping it releases the hold in the background.
 #[derive(Debug)]
 pub(crate) struct OwnedHold {
     pub(crate) hold: Arc<Hold>,
-    /// The acquire that joined the grant of another, and when, if this one did.
+    /// The acquire that joined an existing grant and the time when it did, if this owner joined one.
     joined: Option<Box<(EventContext, Timestamp)>>,
     ended: bool,
-    /// Dropped after the release was handed to the keeper.
+    /// Dropped last, after the release was handed to the keeper.
     handle: Arc<EngineHandle>,
 }
 
 /// How a holder comes to its lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HolderRole {
-    /// The lease begins with it.
+    /// The lease begins with this holder.
     First,
-    /// It takes the lease over from another.
+    /// This holder takes the lease over from another holder.
     Next,
-    /// It shares the lease with others.
+    /// This holder shares the lease with others.
     Guest,
 }
 
 impl OwnedHold {
-    /// Takes a hold over from the machinery and puts it under the watchdog.
+    /// Takes over a hold and puts its lease under the watchdog.
     pub(crate) fn new(handle: Arc<EngineHandle>, hold: Arc<Hold>, role: HolderRole) -> Self {
         let engine = &handle.engine;
         let lost = {
@@ -57,7 +57,7 @@ impl OwnedHold {
         if role == HolderRole::First || hold.ends_by != Timestamp::NEVER {
             watchdog::watch(engine, &hold.lease, hold.granted_at);
         }
-        // The lock was lost between two holders, when there was no holder to notify.
+        // The lock was lost between two holders, when it had no holder to notify.
         if let Some(Ending::Lost(reason)) = lost {
             hold.lose(reason);
         }
@@ -71,14 +71,14 @@ impl OwnedHold {
         Self { hold, joined: None, ended: false, handle }
     }
 
-    /// Joins a grant that an outer scope of the same task holds, after [`Hold::add_guard`].
+    /// Joins a grant that an outer scope of the same task holds. The caller must have called [`Hold::add_guard`].
     pub(crate) fn shared(handle: Arc<EngineHandle>, hold: Arc<Hold>, events: EventContext) -> Self {
         let joined = Some(Box::new((events, handle.engine.clock.now())));
         Self { hold, joined, ended: false, handle }
     }
 
-    /// Releases the lock. The keeper finishes the release if the future is dropped, and does all of it
-    /// for a release in the background.
+    /// Releases the lock. If the future is dropped, the keeper finishes the release. A release in the background is
+    /// done by the keeper alone.
     pub(crate) fn release(mut self, caller: Caller) -> impl Future<Output = Result<ReleaseOutcome>> + Send + 'static {
         let begun = (!self.engine().made_in.was_forked()).then(|| self.begin(caller, false));
         let in_background = self.hold.release_in_background;
@@ -126,13 +126,12 @@ impl OwnedHold {
             }
             Left::Released(turn) => release(engine, hold, turn, caller, dropped),
             Left::Lost(reason) => {
-                // The key may have outlived the loss, so the claim is ended all the same. Only after
-                // a max_hold is the key certainly still ours: then the release waits for the claim's
-                // end.
+                // The key may have outlived the loss, so the claim is still ended in the store. Only after a `max_hold`
+                // does this process certainly have the key: then the release waits until the claim has ended.
                 let claim = hold.lease.claim();
                 let (worker, keep_until, settled_at) = (Arc::clone(engine), hold.keep_until(), settled_at(&hold.lease));
                 let end = async move {
-                    // A lock that cannot be freed now ends with its lease.
+                    // A lock that cannot be freed now ends when its lease expires.
                     let _ = free(&worker, claim, keep_until, settled_at).await;
                 };
                 if reason == LossReason::MaxHold {
@@ -150,7 +149,7 @@ impl OwnedHold {
 
 impl Drop for OwnedHold {
     fn drop(&mut self) {
-        // A forked child has no keeper to do this, and nothing to do: the lock is the parent's.
+        // A forked child has no keeper. It must not release anything either, because the lock belongs to the parent.
         if !self.ended && !self.engine().made_in.was_forked() {
             let begun = self.begin(Caller::Async, true);
             leave_to_keeper(self.engine(), begun);
@@ -158,7 +157,7 @@ impl Drop for OwnedHold {
     }
 }
 
-/// Has the keeper finish a release.
+/// Lets the keeper finish a release.
 fn leave_to_keeper(engine: &Arc<Engine>, begun: Begun) {
     if let Begun::Settling(work) = begun {
         engine.clean_up(async move {
@@ -168,13 +167,13 @@ fn leave_to_keeper(engine: &Arc<Engine>, begun: Begun) {
     }
 }
 
-/// A release that is finished by the keeper if its caller drops it.
+/// A release that the keeper finishes if its caller drops it.
 struct Finished {
     handle: Arc<EngineHandle>,
     begun: Option<Begun>,
-    /// Whether the caller only sends it.
+    /// Whether the caller only sends the release.
     in_background: bool,
-    /// Whether it has let others be polled.
+    /// Whether it has yielded once, so that other tasks were polled.
     has_yielded: bool,
 }
 
@@ -184,7 +183,8 @@ impl Future for Finished {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.begun.take() {
             Some(Begun::Done(outcome)) => Poll::Ready(Ok(outcome)),
-            // A keeper that has ended takes nothing back from a caller that is not polled.
+            // A keeper that has ended cannot take the turn back from an unpolled caller, so waiting could take for
+            // ever.
             Some(Begun::Passed(..)) if self.in_background || self.handle.engine.is_unattended() => {
                 Poll::Ready(Ok(ReleaseOutcome::InBackground))
             }
@@ -192,7 +192,8 @@ impl Future for Finished {
                 let arrived = if self.has_yielded || lease.takes() > takes {
                     lease.poll_arrival(takes, cx)
                 } else {
-                    // The waiter that was called is mostly polled before this is polled again, and then nobody need wake us.
+                    // The called waiter is usually polled before this future is polled again. Then no extra wake-up is
+                    // needed.
                     cx.waker().wake_by_ref();
                     Poll::Pending
                 };

@@ -16,16 +16,16 @@ use crate::types::system::clock::Timestamp;
 
 /// A release that was begun.
 pub(crate) enum Begun {
-    /// Nothing is to be done: the lock was lost before, or other guards or holders go on with it.
+    /// No work is left. The lock was lost before, or other guards or holders keep it.
     Done(ReleaseOutcome),
-    /// The hold ended, and its lock is on its way to another caller of this process. How often it had been taken
-    /// before.
+    /// The hold ended, and its lock is being passed to another caller of this process. The number is the count of takes
+    /// before that.
     Passed(Arc<Lease>, u64),
-    /// The release is on its way to the store.
+    /// The release is in flight.
     Settling(BoxFuture<'static, Result<ReleaseOutcome>>),
 }
 
-/// Releases a hold: to the next caller of this process if that is fair, else to the store.
+/// Releases a hold: to the next caller of this process if that is fair, otherwise to the store.
 pub(crate) fn release(
     engine: &Arc<Engine>,
     hold: &Arc<Hold>,
@@ -37,8 +37,8 @@ pub(crate) fn release(
     let now = engine.clock.now();
     let held = hold.held(now);
     let turn = match turn {
-        // A hand-off inside the process: somebody waits, no `min_hold` keeps the key taken, and no run of a job must be noted
-        // in the store.
+        // Hand-off inside the process. It requires that a caller waits, that no `min_hold` keeps the key taken, and
+        // that no job run must be recorded in the store.
         Some(turn) if hold.keep_until() <= now && turn.waiters() > 0 && hold.run().is_none() => {
             hold.emit_end(LockEventKind::Released { held, dropped, confirmed: true });
             let takes = lease.takes();
@@ -65,8 +65,8 @@ pub(crate) fn release(
                     },
                 };
                 let outcome = release_until_answered(&engine, &hold.lease, caller, ended).await;
-                // Only now may the next caller of this process ask: earlier it would have found the lock
-                // taken by us.
+                // The next caller of this process may ask only now. Earlier it would find the lock taken by this
+                // process.
                 drop(turn);
                 outcome
             }))
@@ -79,8 +79,8 @@ pub(crate) fn release(
     }
 }
 
-/// Passes a lease to the next caller in the local queue: the lock itself if it may be passed on,
-/// else its release, which that caller sends along with a claim of its own.
+/// Passes a lease to the next caller in the local queue. That caller gets the lock if it may be passed on. Otherwise it
+/// gets the release, and sends it together with a claim of its own.
 fn pass_on(engine: &Arc<Engine>, lease: &Arc<Lease>, mut turn: Turn<Handoff>, now: Timestamp) {
     if lease.may_pass(engine.handoff, now) && !engine.is_closed() {
         let handoff = Handoff::new(engine, Carried::Lease(Arc::clone(lease)));

@@ -1,4 +1,4 @@
-//! What the keeper does about the store's own reports, and about leases to renew.
+//! Handles the store's own messages, and leases that are due for renewal.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,18 +13,18 @@ use crate::engine::lease::Lease;
 use crate::engine::watch::watchdog;
 use crate::types::error::LossReason;
 
-/// How far apart batches start when very many leases are verified at once: the store has other clients
+/// The time between the starts of two batches when very many leases are verified at once. The store has other clients
 /// to serve.
 const PACE: Duration = Duration::from_micros(500);
 
 impl Keeper {
-    /// Acts on what the store reported by itself.
+    /// Handles a message that the store sent by itself.
     pub(super) fn hear(&mut self, message: Message) {
         match message {
             Message::Granted(grant) => {
                 let Some(engine) = self.engine.upgrade() else { return };
                 if let Err(grant) = engine.grants.deliver(grant) {
-                    // Its claim has ended: nobody here will ever release it.
+                    // The claim has ended, so no caller of this process will ever release this lock.
                     let worker = Arc::clone(&engine);
                     engine.clean_up(async move { free_stray_grant(&worker, grant.claim).await });
                 }
@@ -38,14 +38,15 @@ impl Keeper {
                 let shares = self.engine.upgrade().is_some_and(|engine| engine.shares.load(Ordering::Relaxed));
                 let (mut leases, mut shared) = (Vec::new(), HashSet::new());
                 let mut next = Some(Message::Suspect(key));
-                // All reports that have arrived by now, in batches. A key that nobody here holds is only looked up.
+                // Take all messages that have arrived by now and handle them in batches. A key without a holder here
+                // costs one lookup.
                 while let Some(Message::Suspect(key)) = &next {
                     let hold =
                         if let Some(HolderHint::Here(hold)) = self.gate.holder(key) { hold.upgrade() } else { None };
                     match hold.map(|hold| Arc::clone(hold.lease())).filter(|lease| !lease.mode().is_shared()) {
                         Some(lease) if lease.state().suspected() => leases.push(lease),
                         Some(_) => {}
-                        // Several leases of this process may share the lock, and then the gate names no holder.
+                        // Several leases of this process may share the lock. The gate does not name a holder then.
                         None => drop(shares.then(|| shared.insert(key.clone()))),
                     }
                     next = self.mail.messages.try_recv().ok();
@@ -96,12 +97,12 @@ impl Keeper {
         self.inspect(leases, PACE);
     }
 
-    /// Serves leases. Of several batches to renew, each starts a little after the one before.
+    /// Serves leases. If several batches must be renewed, each starts a little after the one before.
     pub(super) fn inspect(&mut self, leases: Vec<Arc<Lease>>, pace: Duration) {
         let Some(engine) = self.engine.upgrade() else { return };
         let mut pause = Duration::ZERO;
         for batch in watchdog::inspect(&engine, leases) {
-            // Impatient leases come first, and none waits long for its turn.
+            // Leases with short timeouts come first, and no batch waits longer than its timeout.
             let start = self.timer.clock.now().after(pause.min(batch[0].command_timeout()));
             let engine = Arc::clone(&engine);
             let timer = Arc::clone(&self.timer);

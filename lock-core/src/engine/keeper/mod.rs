@@ -1,8 +1,8 @@
-//! The keeper: one thread per manager that renews, times out, and cleans up behind callers.
+//! The keeper: one thread for each manager, which renews leases, handles timeouts, and cleans up behind callers.
 //!
-//! It has a runtime of its own. A blocked or starved application runtime cannot starve the
-//! watchdog, a runtime that ends does not take it along, and `Drop` works anywhere because it only
-//! enqueues here.
+//! The keeper has a runtime of its own. A blocked or starved application runtime therefore cannot starve the watchdog,
+//! and the keeper survives the end of any runtime. `Drop` works anywhere, because it only adds work to the keeper's
+//! queue.
 
 mod hear;
 
@@ -36,7 +36,8 @@ pub(crate) fn start(
             .with_source(error)
     };
     let (handle, keeper) = assemble(backend, observers, handoff, Clock::system(), true);
-    // The runtime is built by the thread: one that no thread takes would be dropped here, which panics in async code.
+    // The thread builds the runtime. If it were built here and the thread failed to start, the runtime would be dropped
+    // here, and dropping a runtime in async code panics.
     let (ready, is_ready) = std::sync::mpsc::channel();
     let run = move || match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => {
@@ -67,8 +68,7 @@ pub(crate) fn start_on_current_runtime(
     Ok(handle)
 }
 
-/// The bounds of the time that a waiter has to take its turn. Between them the time is that of the
-/// hand-off slice.
+/// The bounds of the time that a waiter has to take its turn. Between them, the time is the hand-off slice.
 const TURN: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(10));
 
 fn assemble(
@@ -98,7 +98,7 @@ fn assemble(
     (Arc::new(EngineHandle { engine, gate, shared }), keeper)
 }
 
-/// The keeper's side of an engine. It ends when the engine is gone, with every guard and handle.
+/// The keeper's side of an engine. It ends when the engine and all its guards and handles are gone.
 struct Keeper {
     engine: Weak<Engine>,
     gate: Arc<Gate<Handoff>>,
@@ -106,7 +106,7 @@ struct Keeper {
     timer: Arc<Timer<Lease>>,
     mail: Mail,
     inbox: Inbox,
-    /// Everything the keeper runs: aborted when it ends.
+    /// All tasks of the keeper. They are aborted when it ends.
     tasks: JoinSet<()>,
 }
 

@@ -1,4 +1,4 @@
-//! Where the store's grants meet the claims that wait for them.
+//! Delivers the store's grants to the claims that wait for them.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -25,16 +25,16 @@ struct Mailbox {
     number: u64,
     state: Mutex<MailboxState>,
     news: Notify,
-    /// Whether somebody waits for the lock that the claim shares.
+    /// Whether a waiter exists for the lock that the claim shares.
     wanted: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct MailboxState {
     grant: Option<Box<Grant>>,
-    /// Whether news may have been missed, so that the claim must ask again.
+    /// Whether a message may have been missed, so that the claim must ask the store again.
     verify: bool,
-    /// Whether the claim holds the lock, so that a late grant says nothing new.
+    /// Whether the claim holds the lock. A late grant then says nothing new and is dropped.
     held: bool,
 }
 
@@ -42,12 +42,12 @@ struct MailboxState {
 #[derive(Debug)]
 pub(crate) enum News {
     Granted(Grant),
-    /// The claim must ask again: the connection was reopened, or the store says so.
+    /// The claim must ask again: the connection was reopened, or the store told it to.
     Verify,
 }
 
 impl Grants {
-    /// Registers a claim, before its first entry into the queue is sent.
+    /// Registers a claim. This must happen before the claim enters the store's queue, or a grant could arrive unheard.
     pub(crate) fn listen(self: &Arc<Self>, owner: OwnerId) -> Listener {
         let number = self.registered.fetch_add(1, Ordering::Relaxed);
         let (state, news, wanted) = (Mutex::default(), Notify::new(), AtomicBool::new(false));
@@ -56,8 +56,8 @@ impl Grants {
         Listener { grants: Arc::clone(self), mailbox }
     }
 
-    /// Delivers a grant. Returns the grant if no claim waits for it or holds the lock: the caller
-    /// must then release it.
+    /// Delivers a grant. Returns the grant if its claim is not registered: the caller must then release the lock.
+    /// Otherwise the lock would stay taken until its lease ends, and nobody would use it.
     pub(crate) fn deliver(&self, grant: Grant) -> Result<(), Grant> {
         let Some(mailbox) = self.claims().get(&grant.claim.owner).cloned() else { return Err(grant) };
         let mut state = mailbox.state();
@@ -69,8 +69,8 @@ impl Grants {
         Ok(())
     }
 
-    /// Notes for a claim that somebody waits for the lock that it shares. This may come before the answer by which the
-    /// claim learns that it shares the lock.
+    /// Notes that a waiter exists for the lock that a claim shares. The message may arrive before the answer that tells
+    /// the claim that it shares the lock.
     pub(crate) fn wanted(&self, owner: OwnerId) {
         if let Some(mailbox) = self.claims().get(&owner) {
             mailbox.wanted.store(true, Ordering::Relaxed);
@@ -114,14 +114,14 @@ impl Mailbox {
     }
 }
 
-/// Receives the news of one claim. Dropped when the claim has ended.
+/// Receives the news of one claim. It is dropped when the claim has ended.
 pub(crate) struct Listener {
     grants: Arc<Grants>,
     mailbox: Arc<Mailbox>,
 }
 
 impl Listener {
-    /// Waits for the next news. Safe to drop: news that was not returned stays.
+    /// Waits for the next news. The future is safe to drop: news that was not returned stays.
     pub(crate) async fn next(&self) -> News {
         loop {
             {
@@ -137,7 +137,7 @@ impl Listener {
         }
     }
 
-    /// Returns whether somebody waits for the lock that the claim shares, as far as this process was told.
+    /// Returns whether a waiter exists for the lock that the claim shares, as far as this process knows.
     pub(crate) fn is_wanted(&self) -> bool {
         self.mailbox.wanted.load(Ordering::Relaxed)
     }

@@ -1,7 +1,7 @@
 //! One stay of this process at a key: from the store's grant to the release that is sent to the store.
 //!
-//! A lease may serve several local holders one after the other. Its deadline, its renewal and its
-//! fencing tokens are common to them.
+//! A lease may serve several local holders, one after the other. They share its deadline, its renewals and its range of
+//! fencing tokens.
 
 mod arrival;
 pub(crate) mod grants;
@@ -28,13 +28,13 @@ use crate::types::system::sync::{Mutex, MutexGuard};
 
 pub(crate) use state::LeaseState;
 
-/// What holders must agree on to share a lease.
+/// The terms that holders must agree on to share a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
     ttl: Nanos,
     renew_every: Option<Nanos>,
     min_hold: Nanos,
-    /// Whether the request allows hand-offs at all.
+    /// Whether the request allows local hand-offs.
     handoff: bool,
     mode: Mode,
     durability: Option<Durability>,
@@ -53,7 +53,7 @@ impl Terms {
     }
 }
 
-/// Who holds a lease at the moment, as far as the lease and those who wait behind it know.
+/// A holder of a lease, as far as the lease and the waiters behind it know it.
 pub(crate) trait Occupant: Debug + Send + Sync {
     /// Returns the lease that is held.
     fn lease(&self) -> &Arc<Lease>;
@@ -61,58 +61,59 @@ pub(crate) trait Occupant: Debug + Send + Sync {
     /// Ends the hold as lost, unless it has ended before.
     fn lose(&self, reason: LossReason);
 
-    /// Emits the event of a renewal, unless the hold has ended: another thread may be about to report that.
+    /// Emits the event of a renewal, unless the hold has ended. Another thread may be about to report the end.
     fn emit_renewal(&self, kind: LockEventKind<'_>);
 
-    /// Describes this holder to others of this process who wait for it.
+    /// Describes this holder to the waiters of this process.
     fn holder(&self, now: Timestamp) -> Holder;
 }
 
 /// How a lease begins.
 pub(crate) struct Beginning {
-    /// The first number of the grant.
+    /// The first token of the grant.
     pub(crate) token: FencingToken,
-    /// What the lease is counted from: when the command that was granted was sent.
+    /// When the granted command was sent. The lease is counted from here: the store granted it at this moment or later.
     pub(crate) sent_at: Timestamp,
-    /// For how long the store granted it.
+    /// How long a lease the store granted.
     pub(crate) granted_for: Duration,
-    /// Whether somebody waits for those who share the lock.
+    /// Whether a waiter exists for the shared lock.
     pub(crate) wanted: bool,
     /// Whether the store reports changes of the key after the first renewal.
     pub(crate) push_loss: bool,
-    /// Until when an earlier, unanswered send of the claim may still be executed.
+    /// The time until which the store may still execute an earlier, unanswered send of the claim.
     pub(crate) unsettled_until: Option<Timestamp>,
-    /// How often its node had another history when the command was sent.
+    /// The failover count of the key's server when the command was sent.
     pub(crate) failovers: u64,
-    /// Where grants for the claim arrive, if it ever queued.
+    /// Receives grants for the claim, if the claim was ever queued.
     pub(crate) listener: Option<Listener>,
 }
 
 /// One stay of this process at a key.
 #[derive(Debug)]
 pub(crate) struct Lease {
-    /// As it was granted. See [`claim`](Self::claim).
+    /// The claim as it was granted. See [`claim`](Self::claim).
     pub(crate) claim: Claim,
-    /// What became of its mode.
+    /// The mode after a downgrade.
     downgraded: OnceLock<Mode>,
-    /// What its holders agree on, except for the ttl, which is the claim's.
+    /// The terms that its holders agree on. The ttl is missing here because the claim has it.
     renew_every: Option<Nanos>,
     pub(crate) min_hold: Nanos,
     handoff: bool,
     durability: Option<Durability>,
     pub(crate) began: Timestamp,
-    /// For how long the store granted it at first: less than the ttl if it came through the queue.
+    /// How long a lease the store granted at first. It is shorter than the ttl if the grant came through the queue.
     granted_for: Nanos,
-    /// Until when an earlier send of the claim may still be executed, and take the lock again.
+    /// The time until which the store may still execute an earlier send of the claim, and take the lock again.
     pub(crate) unsettled_until: Option<Timestamp>,
     last_token: FencingToken,
     pub(crate) clock: Clock,
-    /// The moment until which the lock may be believed in. It only ever rises.
+    /// The time until which this process may believe that it has the lock. It never moves back.
     deadline: AtomicU64,
-    /// How often a holder took it. Changes under the lock of the state.
+    /// How often a holder took the lease. It changes only while the state is locked.
     takes: AtomicU64,
     state: Mutex<LeaseState>,
-    /// Keeps late grants for this claim from being taken for somebody else's, and hears who waits.
+    /// Receives late grants for this claim, which would otherwise look like grants without a claim. It also hears of
+    /// waiters.
     listener: Option<Box<Listener>>,
 }
 
@@ -120,7 +121,7 @@ pub(crate) struct Lease {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
     Lost(LossReason),
-    /// Its release has begun; answers to earlier renewals no longer count.
+    /// Its release has begun. Answers to earlier renewals are ignored from now on.
     Released,
 }
 
@@ -138,14 +139,16 @@ impl Lease {
         let mut renew_at = if whole {
             terms.renew_every.map_or(Timestamp::NEVER, |interval| beginning.sent_at.after(interval.into()))
         } else if terms.renew_every.is_some() {
-            // A grant that was handed to us is short. It is raised well before it ends.
+            // A grant that came through the queue is short. It is renewed after a third of its time, well before it
+            // ends.
             now.after(deadline.since(now) / 3)
         } else {
-            // A fixed lease was promised in full, and a grant through the queue is short: it is raised once, now.
+            // A fixed lease was promised in full, but a grant through the queue is short. It is therefore renewed once,
+            // now.
             now
         };
         if beginning.push_loss {
-            // The store reports changes of a key from its first renewal on, so that one comes early.
+            // The store reports changes of a key only after its first renewal, so the first renewal is sent early.
             renew_at = renew_at.min(beginning.sent_at.after(FIRST_LOOK));
         }
         Arc::new(Self {
@@ -176,8 +179,8 @@ impl Lease {
                 holder: None,
                 guests: Vec::new(),
                 ends_by: Timestamp::NEVER,
-                // The last token that was given: none yet, so one less than the first. If the first is zero, which stands
-                // for no token, `next_token` gives none.
+                // The last token that was given. None was given yet, so this is one less than the first. A first token
+                // of zero stands for a missing token; then `next_token` gives none.
                 token: FencingToken::new(beginning.token.get().saturating_sub(1)),
                 passes: 0,
                 end_arrived: false,
@@ -190,7 +193,7 @@ impl Lease {
         })
     }
 
-    /// Returns what the next holder must agree on.
+    /// Returns the terms that the next holder must agree on.
     pub(crate) fn terms(&self) -> Terms {
         let Self { renew_every, min_hold, handoff, durability, .. } = *self;
         Terms { ttl: self.claim.ttl.into(), renew_every, min_hold, handoff, mode: self.mode(), durability }
@@ -207,8 +210,8 @@ impl Lease {
         if !claim.mode.is_shared() {
             return claim;
         }
-        // The token of the phase: the first number of a shared grant, or the last number given of an exclusive grant that
-        // was downgraded. The state holds the one before the first, or that last one.
+        // The token of the phase is the first token of a shared grant. After a downgrade it is the last token that the
+        // exclusive grant gave. The state has the token before the first one, or that last one.
         let given = u64::from(self.downgraded.get().is_none());
         let token = FencingToken::new(self.state().token.get() + given);
         claim.with_token(token)
@@ -218,8 +221,8 @@ impl Lease {
         self.downgraded.get().copied().unwrap_or(self.claim.mode)
     }
 
-    /// Notes that the mode is about to change, before the store is asked: answers to earlier renewals say nothing then.
-    /// Returns the last token that was given.
+    /// Notes that the mode is about to change. The caller must do this before it asks the store, because answers to
+    /// earlier renewals are about the old mode. Returns the last token that was given.
     pub(crate) fn begin_downgrade(&self, mode: Mode, now: Timestamp) -> FencingToken {
         let _ = self.downgraded.set(mode);
         let mut state = self.state();
@@ -227,7 +230,7 @@ impl Lease {
         state.token
     }
 
-    /// How long one command about it may take.
+    /// Returns how long one command about this lease may take.
     pub(crate) fn command_timeout(&self) -> Duration {
         command_timeout(self.claim.ttl)
     }
@@ -240,7 +243,7 @@ impl Lease {
         Timestamp::from_nanos(self.deadline.load(Ordering::Acquire))
     }
 
-    /// Gives the next number of the grant, if the lease is not over and the numbers not used up.
+    /// Gives the next token of the grant, unless the lease has ended or its tokens are used up.
     pub(crate) fn next_token(&self, now: Timestamp) -> Option<FencingToken> {
         let mut state = self.state();
         if state.over.is_some() || state.token >= self.last_token || now >= self.deadline() {
@@ -248,7 +251,7 @@ impl Lease {
         }
         let token = FencingToken::new(state.token.get() + 1);
         if !self.mode().is_shared() {
-            // All holders of a shared lock have the token of the phase, so no number is used up.
+            // All holders of a shared lock have the token of the phase, so no token is used up.
             state.token = token;
         }
         self.takes.store(self.takes() + 1, Ordering::Release);
@@ -264,15 +267,20 @@ impl Lease {
         if !self.handoff
             || self.renew_every.is_none()
             || self.min_hold != Nanos::from(Duration::ZERO)
+            // After this time at the key, other processes must get their turn.
             || stay >= limits.slice
             || stay >= quarter
+            // The next holder must start with enough of the lease, or it could lose the lock before the first renewal.
             || self.deadline().since(now) < quarter
-            // Extended for one holder: if the next one dies, it must not block the fleet for longer than its ttl.
+            // It was extended for one holder. If the next holder dies, it must not block the fleet for longer than its
+            // ttl.
             || self.deadline().since(now) > self.claim.ttl
         {
             return false;
         }
         let mut state = self.state();
+        // While another claim waits, a reader's lease is not passed on. Otherwise that claim would wait for all later
+        // readers.
         if self.mode() == Mode::READ && self.is_wanted(&state) {
             return false;
         }
@@ -280,13 +288,14 @@ impl Lease {
             return false;
         }
         state.passes += 1;
-        // Between two holders the lease has none whose `max_hold` could end it.
+        // Between two holders, no `max_hold` may end the lease.
         state.ends_by = Timestamp::NEVER;
         true
     }
 
-    /// Raises the deadline after an answer to a command sent at `sent_at`. Returns false if the
-    /// lease is over: a lease that is over is never revived.
+    /// Raises the deadline after an answer to a command sent at `sent_at`. Returns false if the lease has ended: a
+    /// lease that has ended stays ended. Otherwise a late answer could give the lock to a holder that was already told
+    /// of its loss.
     pub(crate) fn raise(&self, state: &LeaseState, now: Timestamp, sent_at: Timestamp, ttl: Duration) -> bool {
         if state.over.is_some() || now >= self.deadline() {
             return false;
@@ -295,7 +304,7 @@ impl Lease {
         true
     }
 
-    /// Returns what a renewal asks for. A fixed lease is not lengthened: the store only confirms what is left of it.
+    /// Returns what a renewal asks for. A fixed lease is not extended: the store only confirms the time that is left.
     pub(crate) fn asks_for(&self, state: &LeaseState, now: Timestamp) -> RenewalRequest {
         if self.renew_every.is_some() || !state.whole {
             return RenewalRequest::Renewal(self.claim.ttl);
@@ -303,14 +312,14 @@ impl Lease {
         RenewalRequest::Check(self.deadline().since(now))
     }
 
-    /// Returns for how long the store granted it last: the ttl, but for a grant that was handed to us and is still to be
-    /// raised.
+    /// Returns how long a lease the store granted last. This is the ttl, except for a short grant from the queue that
+    /// was not renewed yet.
     pub(crate) fn granted_last(&self, state: &LeaseState) -> Duration {
         if state.whole { self.claim.ttl } else { self.granted_for.into() }
     }
 
-    /// Plans what follows a renewal sent at `sent_at` that the store confirmed. `failovers` is how often its node had
-    /// had another history by then.
+    /// Plans what follows a renewal that was sent at `sent_at` and confirmed by the store. `failovers` is the failover
+    /// count of the key's server at that time.
     pub(crate) fn confirmed(&self, state: &mut LeaseState, sent_at: Timestamp, failovers: u64) {
         state.failovers = failovers;
         (state.unanswered, state.whole, state.verified) = (false, true, sent_at);
@@ -321,8 +330,8 @@ impl Lease {
         }
     }
 
-    /// Returns whether one more caller of this process may share it without asking the store: nobody waits, as far
-    /// as the store has said not long ago, and the lease is in good health.
+    /// Returns whether one more caller of this process may share the lease without asking the store. It may if no
+    /// waiter is known, the store said so recently, and at least a quarter of the ttl is left.
     pub(crate) fn admits_guests(&self) -> bool {
         let now = self.clock.now();
         let state = self.state();
@@ -333,7 +342,7 @@ impl Lease {
             && self.deadline().since(now) >= self.claim.ttl / 4
     }
 
-    /// Returns whether somebody waits for those who share the lock, as far as is known.
+    /// Returns whether a waiter is known for the shared lock.
     fn is_wanted(&self, state: &LeaseState) -> bool {
         state.wanted || self.listener.as_ref().is_some_and(|listener| listener.is_wanted())
     }
@@ -352,18 +361,18 @@ impl Lease {
     }
 }
 
-/// For how long a lease is shared on after the store last said that nobody waits.
+/// How long a lease may be shared with new callers after the store last said that nobody waits.
 const WORD_COUNTS: Duration = Duration::from_secs(1);
 
-/// Earlier than everything that happens.
+/// A time before every other time.
 const BEFORE: Timestamp = Timestamp::from_nanos(0);
 
-/// What a renewal asks for.
+/// The request of a renewal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RenewalRequest {
-    /// The lease runs for so long from now.
+    /// Extend the lease to this time from now.
     Renewal(Duration),
-    /// A fixed lease still runs, for so long.
+    /// Check that a fixed lease still exists, with this much time left.
     Check(Duration),
 }
 
@@ -375,11 +384,11 @@ impl RenewalRequest {
     }
 }
 
-/// How long after the grant a store is first asked about a lock, if that makes it tell of changes.
-/// Locks that are held for less time cost no such command.
+/// How long after the grant the first renewal is sent, if the store reports changes after it. A lock that is held for
+/// less time costs no such command.
 const FIRST_LOOK: Duration = Duration::from_millis(200);
 
-/// What the caller that ended a lease must still do.
+/// The work that is left for the caller that ended a lease.
 pub(crate) struct EndedLease<H> {
     pub(crate) alarm: Option<AlarmId>,
     pub(crate) holders: H,

@@ -1,4 +1,4 @@
-//! What changes during a lease.
+//! The part of a lease that changes while it runs.
 
 use std::sync::{Arc, Weak};
 use std::task::Waker;
@@ -10,59 +10,59 @@ use crate::types::error::LossReason;
 use crate::types::fencing::FencingToken;
 use crate::types::system::clock::Timestamp;
 
-/// What changes during a lease.
+/// The part of a lease that changes while it runs.
 #[derive(Debug)]
 pub(crate) struct LeaseState {
-    /// Why it ended, once it has.
+    /// Why it ended, once it has ended.
     pub(crate) over: Option<Ending>,
     /// The alarm of the watchdog.
     pub(crate) alarm: Option<AlarmId>,
     /// When the next renewal is due.
     pub(crate) renew_at: Timestamp,
-    /// When it was downgraded: answers to earlier renewals say nothing. [`BEFORE`] if it never was.
+    /// When it was downgraded. Answers to renewals sent earlier are ignored. [`BEFORE`] if it was never downgraded.
     pub(crate) downgraded_at: Timestamp,
-    /// Whether a renewal is on its way.
+    /// Whether a renewal is in flight.
     pub(crate) renewing: bool,
-    /// Whether somebody waits for those who share the lock, or has waited, as far as the store said.
+    /// Whether the store said that a waiter exists, or existed, for the shared lock.
     pub(crate) wanted: bool,
     /// Whether the last renewal got no definite answer.
     pub(crate) unanswered: bool,
-    /// Whether the lease has had its whole ttl.
+    /// Whether the store has granted the lease its whole ttl.
     pub(super) whole: bool,
-    /// Whether the key may have changed hands since the renewal on its way was sent.
+    /// Whether the key may have changed hands since the renewal in flight was sent.
     pub(crate) suspect: bool,
-    /// When the last renewal was sent that the store confirmed, [`BEFORE`] if there is none.
+    /// When the last confirmed renewal was sent. [`BEFORE`] if there is none.
     pub(super) verified: Timestamp,
     /// Whether the next renewal comes early because the key may have changed hands.
     pub(super) hinted: bool,
     /// How many renewals in a row came early and found nothing changed.
     pub(super) false_hints: u32,
-    /// How often its node had had another history when the last command was sent that confirmed the lease.
+    /// The failover count of the key's server when the last command that confirmed the lease was sent.
     pub(super) failovers: u64,
     /// The current holder, or the first of several.
     pub(crate) holder: Option<Weak<dyn Occupant>>,
-    /// Those who share the lease with it.
+    /// The other holders that share the lease.
     pub(super) guests: Vec<Weak<dyn Occupant>>,
-    /// When that holder has reached its `max_hold`.
+    /// When the holder reaches its `max_hold`.
     pub(crate) ends_by: Timestamp,
-    /// The token given last.
+    /// The token that was given last.
     pub(super) token: FencingToken,
-    /// How often the lock was passed on locally.
+    /// How often the lock was handed on locally.
     pub(super) passes: u32,
-    /// Whether its end was passed on, and has arrived at the next caller or at the store.
+    /// Whether the end of the lease has arrived at the next caller or at the store.
     pub(super) end_arrived: bool,
-    /// The holder that passed it on last, and waits until it has arrived.
+    /// Wakes the holder that passed the lease on last and waits until it has arrived.
     pub(super) releaser: Option<Waker>,
 }
 
 impl LeaseState {
-    /// Returns the current holder, and those who share the lease with it.
+    /// Returns the current holder and the others that share the lease.
     pub(crate) fn holders(&self) -> impl Iterator<Item = Arc<dyn Occupant>> + use<> {
         let guests: Vec<_> = self.guests.iter().filter_map(Weak::upgrade).collect();
         self.holder.as_ref().and_then(Weak::upgrade).into_iter().chain(guests)
     }
 
-    /// Adds a holder to those who share the lease.
+    /// Adds a holder that shares the lease.
     pub(crate) fn add_guest(&mut self, guest: Weak<dyn Occupant>) {
         if self.guests.len() == self.guests.capacity() {
             self.guests.retain(|guest| guest.strong_count() > 0);
@@ -70,42 +70,44 @@ impl LeaseState {
         self.guests.push(guest);
     }
 
-    /// Why the lease ended, if its key is gone although it had time left. `failed_over` says whether failovers of its
-    /// node explain that, of which there had been so many when it was last confirmed.
+    /// Returns why the lease ended, if its key is gone although the lease had time left. `failed_over` gets the
+    /// failover count at the last confirmation, and says whether a failover since then explains the loss.
     pub(crate) fn loss_by_others(&self, failed_over: impl FnOnce(u64) -> bool) -> LossReason {
         if failed_over(self.failovers) { LossReason::Failover } else { LossReason::Stolen }
     }
 
-    /// Why the lease ended, if it ended by the clock.
+    /// Returns why the lease ended, if its time ran out.
     pub(crate) fn loss_by_time(&self) -> LossReason {
         if self.unanswered || self.renewing { LossReason::Unreachable } else { LossReason::Expired }
     }
 }
 
 impl LeaseState {
-    /// Returns how much earlier than planned the next renewal may be sent, to share a command with others. The
-    /// first may be sent much earlier, so that locks granted in one burst are not renewed in one burst for ever.
+    /// Returns how much earlier than planned the next renewal may be sent, to share a command with other renewals. The
+    /// first renewal may be much earlier. Otherwise locks that were granted in one burst would stay in one burst for
+    /// ever.
     pub(crate) fn may_be_early(&self, now: Timestamp) -> Duration {
         self.renew_at.since(now) / if self.verified == BEFORE { 2 } else { 20 }
     }
 
-    /// Brings the next renewal forward, because the key may have changed hands. Returns whether
-    /// there is anything to do.
+    /// Brings the next renewal forward, because the key may have changed hands. Returns whether the alarm must change.
     pub(crate) fn suspected(&mut self) -> bool {
         if self.over.is_some() {
             return false;
         }
         if self.renewing {
-            // It may have been executed before the change: one more follows, however many hints arrive.
+            // The renewal in flight may have run before the change. One more renewal follows, however many hints
+            // arrive.
             self.suspect = true;
             return false;
         }
-        // Never renewed, so the hint is about an earlier holder of the key.
+        // Without a confirmed renewal, the hint is about an earlier holder of the key.
         self.verified != BEFORE && self.verify_soon()
     }
 
     pub(super) fn verify_soon(&mut self) -> bool {
-        // A store may give false hints again and again, about many keys, and each costs a renewal.
+        // A store may send false hints again and again, for many keys, and each costs a renewal. So each false hint in
+        // a row doubles the pause.
         let soonest = self.verified.after(VERIFY_EVERY.saturating_mul(1 << self.false_hints.min(16)));
         let sooner = soonest < self.renew_at;
         self.hinted |= sooner;
@@ -114,6 +116,6 @@ impl LeaseState {
     }
 }
 
-/// A key that changes all the time without being lost is verified no more often than this, and half as often
-/// each time.
+/// The shortest pause between two early renewals of a key. It doubles with each early renewal that finds nothing
+/// changed.
 const VERIFY_EVERY: Duration = Duration::from_millis(10);

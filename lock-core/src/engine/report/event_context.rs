@@ -1,4 +1,4 @@
-//! What every event of one acquire carries.
+//! The data that every event of one acquire carries.
 
 use std::sync::Arc;
 
@@ -11,49 +11,49 @@ use crate::types::system::call_site::CallSite;
 use crate::types::system::clock::Nanos;
 use crate::types::system::fork::MadeIn;
 
-/// What all acquires of one manager have in common.
+/// The data that all acquires of one manager have in common.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
-    /// The name by which others see this host.
+    /// The name of this host, as other processes see it.
     pub(crate) host: Arc<str>,
-    /// Read once: a manager does not survive a fork, since its keeper's thread does not.
+    /// Read once. A manager does not survive a fork, because its keeper's thread does not.
     pub(crate) pid: u32,
-    /// The name by which observers know the store.
+    /// The name of the store, as observers see it.
     pub(crate) store: Arc<str>,
     pub(crate) observers: Arc<Observers>,
     /// The process in which the manager was made.
     pub(crate) made_in: MadeIn,
-    /// What others see in place of the call site, if not that.
+    /// The text that other processes see in place of the call site, if it was set.
     pub(crate) seen_as: Option<Arc<str>>,
-    /// The order in which its locks are taken inside each other, if that is watched.
+    /// Records the order in which locks are taken inside each other, if that is watched.
     pub(crate) order: Option<Arc<OrderGraph>>,
 }
 
-/// Who acquires what, for the events of one acquire.
+/// The caller and the lock of one acquire, for its events.
 #[derive(Clone, Debug)]
 pub(crate) struct EventContext {
     pub(crate) attempt: u64,
     pub(crate) key: LockKey,
     pub(crate) label: LockLabel,
-    /// Where in the source it is acquired.
+    /// The place in the source where it is acquired.
     pub(crate) call_site: &'static CallSite,
     pub(crate) ttl: Nanos,
     pub(crate) stuck_after: Nanos,
-    /// How it asks to share the key with others.
+    /// The mode: exclusive, or how it shares the key.
     pub(crate) mode: Mode,
     pub(crate) purpose: Purpose,
     pub(crate) origin: Arc<Origin>,
 }
 
 impl EventContext {
-    /// Describes the acquiring process to others.
+    /// Describes the acquiring process to other processes.
     pub(crate) fn holder_info(&self) -> HolderInfo {
         let Origin { host, pid, seen_as, .. } = &*self.origin;
         let site = seen_as.as_ref().unwrap_or(&self.call_site.shared);
         HolderInfo::new(Arc::clone(host), *pid, Arc::clone(site)).with_lock(self.label.clone())
     }
 
-    /// Takes note that this lock is waited for while another is held.
+    /// Notes that this lock is waited for while another is held.
     pub(crate) fn note_order(&self, held: &Self) {
         let Some(order) = &self.origin.order else { return };
         if held.key == self.key {
@@ -70,7 +70,7 @@ impl EventContext {
         Taken { label: &self.label, key: &self.key, site: self.call_site.name }
     }
 
-    /// Sends one step to the observers.
+    /// Sends one event to the observers.
     pub(crate) fn emit(&self, kind: LockEventKind<'_>) {
         self.origin.observers.event(&LockEvent {
             attempt: self.attempt,
@@ -86,7 +86,7 @@ impl EventContext {
         });
     }
 
-    /// Tells how the run of a job ended, if this is the lock of one.
+    /// Reports how the run of a job ended, if this is the lock of a job.
     pub(crate) fn emit_job_ended(&self, succeeded: bool) {
         if matches!(self.purpose, Purpose::Job { .. }) {
             let store = &self.origin.store;

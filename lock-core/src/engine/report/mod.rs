@@ -1,4 +1,4 @@
-//! What observers and traces are told.
+//! The output for observers and traces.
 
 pub(crate) mod event_context;
 pub(crate) mod trace;

@@ -1,7 +1,7 @@
-//! The spans and events for `tracing`: a span for each acquire and one for each hold, and a warning of each loss.
+//! The spans and events for `tracing`: a span for each acquire, a span for each hold, and a warning for each loss.
 //!
-//! The spans are of level `DEBUG` and target `lock_core`: they cost nothing unless enabled. The span of
-//! an acquire is a child of its caller's; that of a hold is its sibling, and the body runs in it.
+//! The spans have level `DEBUG` and target `lock_core`. They cost nothing unless they are enabled. The span of an
+//! acquire is a child of its caller's span. The span of a hold is its sibling, and the body runs in it.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::types::error::LossReason;
 use crate::types::fencing::FencingToken;
 use crate::types::owner::OwnerId;
 
-/// Opens the span of an acquire: from the request to the answer.
+/// Opens the span of an acquire, from the request to the answer.
 pub(crate) fn acquire(events: &EventContext) -> Span {
     tracing::debug_span!(
         target: "lock_core",
@@ -31,7 +31,7 @@ pub(crate) fn acquire(events: &EventContext) -> Span {
     )
 }
 
-/// Opens the span of a hold: from the grant to the release or loss.
+/// Opens the span of a hold, from the grant to the release or loss.
 pub(crate) fn hold(events: &EventContext, owner: OwnerId, token: FencingToken) -> Span {
     tracing::debug_span!(
         target: "lock_core",

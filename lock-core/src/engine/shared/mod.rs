@@ -1,4 +1,4 @@
-//! What callers, guards and the keeper of one manager share.
+//! The engine: state that callers, guards and the keeper of one manager share.
 
 mod pending;
 mod room;
@@ -31,11 +31,11 @@ use crate::types::options::{Durability, HandoffLimits, LockOptions};
 use crate::types::system::clock::{Clock, Timestamp};
 use crate::types::system::fork::MadeIn;
 
-/// The time a command must have had before a missing answer counts against the store. A command sent
-/// in the last moments of a wait says nothing about the store.
+/// How long a command must have been in flight before a missing answer counts against the store. A command sent in the
+/// last moments of a wait says nothing about the store.
 pub(crate) const FAIR_TIME: Duration = Duration::from_millis(100);
 
-/// The shared engine of one manager: what callers, guards and the keeper work on together.
+/// The shared engine of one manager. Callers, guards and the keeper work on it together.
 pub(crate) struct Engine {
     pub(crate) backend: Arc<dyn DynBackend>,
     pub(crate) clock: Clock,
@@ -44,29 +44,29 @@ pub(crate) struct Engine {
     pub(crate) inbox: Inbox,
     /// Whether the store queues waiters.
     pub(crate) queues: bool,
-    /// When those who sleep ask again.
+    /// When sleeping claims ask again.
     pub(crate) ticks: Ticks,
-    /// How far local hand-offs may go.
+    /// The limits of local hand-offs.
     pub(crate) handoff: HandoffLimits,
     pub(crate) observers: Arc<Observers>,
-    /// The newest fencing token seen for any key: the floor of the next.
+    /// The newest fencing token seen for any key. The next token must be higher.
     pub(crate) newest_token: AtomicU64,
-    /// Whether a lease of this process has shared its lock.
+    /// Whether a lease of this process has ever shared its lock.
     pub(crate) shares: AtomicBool,
     /// Background work for the keeper.
     jobs: UnboundedSender<BoxFuture<'static, ()>>,
     /// Background work that must not be lost when the program ends.
     pending: Pending,
-    /// How much of it is on its way.
+    /// How many cleanups are in flight.
     room: Room,
     stage: Stage,
     /// Whether the keeper has a thread of its own.
     threaded: bool,
-    /// The process that the keeper lives in.
+    /// The process in which the keeper runs.
     pub(crate) made_in: MadeIn,
 }
 
-/// What reaches the keeper: work from this process, and the store's own reports.
+/// The keeper's input: work from this process, and the store's own messages.
 pub(crate) struct Mail {
     pub(crate) jobs: UnboundedReceiver<BoxFuture<'static, ()>>,
     pub(crate) messages: UnboundedReceiver<Message>,
@@ -123,7 +123,7 @@ impl Engine {
         (Arc::new(engine), Mail { jobs: job_queue, messages })
     }
 
-    /// Returns a number that distinguishes this engine from others that live at the same time.
+    /// Returns a number that no other living engine has.
     pub(crate) fn identity(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
@@ -134,7 +134,7 @@ impl Engine {
         NEXT.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Runs cleanup on the keeper. The program waits for it before it ends.
+    /// Runs a cleanup on the keeper. The program waits for it before it ends.
     pub(crate) fn clean_up(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
         self.room.take();
         let cleanup = Cleanup(self.enter());
@@ -142,8 +142,7 @@ impl Engine {
             work.await;
             drop(cleanup);
         });
-        // The send fails only when the runtime that drove the keeper has ended: then nothing can be
-        // sent to the store.
+        // The send fails only if the runtime that drove the keeper has ended. Then no command can be sent to the store.
         let _ = self.jobs.send(job);
     }
 
@@ -152,8 +151,7 @@ impl Engine {
         self.room.is_left()
     }
 
-    /// Waits until there is little enough cleanup on its way to allow a new claim, at most until a
-    /// moment.
+    /// Waits until few enough cleanups are in flight to allow a new claim, until a time at the latest.
     pub(crate) async fn room(&self, until: Timestamp, accepted: bool) -> Result<()> {
         self.until(until, accepted, self.room.left()).await.map_err(|why| match why {
             Interrupted::Closed => self.refusal(),
@@ -164,19 +162,18 @@ impl Engine {
         })
     }
 
-    /// Runs something on the keeper for as long as the keeper lives.
+    /// Runs a future on the keeper for as long as the keeper lives.
     pub(crate) fn run_on_keeper(&self, work: impl Future<Output = ()> + Send + 'static) {
         let _ = self.jobs.send(Box::pin(work));
     }
 
-    /// Counts something as not done until the entry is dropped.
+    /// Counts one piece of work as pending until the entry is dropped.
     pub(crate) fn enter(self: &Arc<Self>) -> PendingEntry {
         self.pending.begin();
         PendingEntry(Arc::clone(self))
     }
 
-    /// Chooses where a command is polled: by the caller, or on the keeper if the caller has no
-    /// runtime to poll it on.
+    /// Chooses where a command is polled: by the caller, or on the keeper if the caller has no runtime.
     pub(crate) fn route<T: Send + 'static>(
         &self,
         caller: Caller,
@@ -189,7 +186,7 @@ impl Engine {
         let sent = self.jobs.send(Box::pin(async move {
             tokio::select! {
                 biased;
-                // Nobody awaits it any more, so it must not be sent again.
+                // The caller has stopped waiting, so the command must not be sent again.
                 () = sender.closed() => {}
                 answer = command => {
                     let _ = sender.send(answer);
@@ -204,8 +201,8 @@ impl Engine {
         })
     }
 
-    /// Awaits a command to the store, at most until a moment, and tells the observers how it went,
-    /// unless it had too little time to count.
+    /// Awaits a command to the store, until a time at the latest. Tells the observers how it went, unless it had too
+    /// little time to count.
     pub(crate) async fn bounded<T>(
         &self,
         op: &'static str,
@@ -216,7 +213,7 @@ impl Engine {
         self.timed(op, key, (self.clock.now(), until), command).await.0
     }
 
-    /// The same for a command of which it is known when it was sent. Also returns when it ended.
+    /// Does the same for a command whose send time is known. Also returns when it ended.
     pub(crate) async fn timed<T>(
         &self,
         op: &'static str,
@@ -238,7 +235,7 @@ impl Engine {
         (answer, now)
     }
 
-    /// The error of a command that was not answered in time.
+    /// Returns the error of a command that was not answered in time.
     pub(crate) fn no_answer(&self, key: &LockKey, waited: Duration) -> LockError {
         let node = self.backend.node(self.backend.lane(key));
         LockError::unavailable(format!(
@@ -247,7 +244,7 @@ impl Engine {
         ))
     }
 
-    /// Checks that the store can do what a caller asks for.
+    /// Checks that the store can do what the caller asks for.
     pub(crate) fn check(&self, options: &LockOptions) -> Result<()> {
         options.validate()?;
         let asks = options.durability.is_some_and(|durability| durability != Durability::Master);
@@ -260,12 +257,13 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns how often the node that keeps a key turned out to have another history.
+    /// Returns how many failovers of the server that has the key are known.
     pub(crate) fn failovers(&self, key: &LockKey) -> u64 {
         self.backend.failovers(self.backend.lane(key))
     }
 
-    /// Returns whether that explains the loss of a lock that was last confirmed when the number was `before`.
+    /// Returns whether a failover explains the loss of a lock. `before` is the failover count when it was last
+    /// confirmed.
     pub(crate) fn has_failed_over(&self, key: &LockKey, before: u64) -> bool {
         self.backend.has_failed_over(self.backend.lane(key), before)
     }
@@ -275,15 +273,15 @@ impl Engine {
         self.observers.notice(&Notice::Command { op, node, elapsed, error });
     }
 
-    /// Blocks until all cleanup is done or time is up. Does nothing on a thread where blocking
-    /// would stop the keeper itself.
+    /// Blocks until all cleanup is done or the time is up. Does nothing on the keeper's thread, which would wait for
+    /// itself, or without one.
     pub(crate) fn drain_blocking(&self, within: Duration) {
         if self.threaded && !self.made_in.was_forked() && std::thread::current().name() != Some("lock-keeper") {
             self.pending.wait(within);
         }
     }
 
-    /// Waits until all cleanup is done, or a moment has come. Returns whether it is done.
+    /// Waits until all cleanup is done or `until` has come. Returns whether it is done.
     pub(crate) async fn drained(&self, until: Timestamp) -> bool {
         tokio::select! {
             biased;
@@ -292,12 +290,12 @@ impl Engine {
         }
     }
 
-    /// Returns whether nothing is left to be cleaned up, and no acquire on its way that may need it.
+    /// Returns whether no cleanup is left, and no acquire is under way that may need one.
     pub(crate) fn has_nothing_pending(&self) -> bool {
         self.pending.is_empty()
     }
 
-    /// Awaits a future, at most until a moment or until a shutdown refuses who awaits it.
+    /// Awaits a future, until a time at the latest or until a shutdown refuses the caller.
     pub(crate) async fn until<T>(
         &self,
         at: Timestamp,
@@ -316,27 +314,27 @@ impl Engine {
         }
     }
 
-    /// Refuses new work, and wakes everybody who waits for the store.
+    /// Refuses new work, and wakes all callers that wait for the store.
     pub(crate) fn stop(&self) {
         self.stage.stop();
     }
 
-    /// Refuses all work, and wakes everybody who waits for the store.
+    /// Refuses all work, and wakes all callers that wait for the store.
     pub(crate) fn close(&self) {
         self.stage.close();
     }
 
-    /// Waits until new work is refused, or work that was accepted before.
+    /// Waits until new work is refused, or accepted work if `accepted` is set.
     pub(crate) async fn until_refused(&self, accepted: bool) {
         self.stage.until_refused(accepted).await;
     }
 
-    /// Returns whether an acquire is refused, which may belong to work that was accepted before the shutdown.
+    /// Returns whether an acquire is refused. `accepted` says whether it belongs to work accepted before the shutdown.
     pub(crate) fn refuses(&self, accepted: bool) -> bool {
         self.stage.refuses(accepted)
     }
 
-    /// The error of an acquire that is refused.
+    /// Returns the error of an acquire that is refused.
     pub(crate) fn refusal(&self) -> LockError {
         if self.is_closed() { LockError::shut_down() } else { LockError::stopping() }
     }
@@ -350,7 +348,7 @@ impl Engine {
         self.refuses(true)
     }
 
-    /// Returns whether a caller may block its thread and still be served.
+    /// Returns whether a caller may block its thread and is still served.
     pub(crate) fn serves_blocking_callers(&self) -> bool {
         self.threaded
     }
@@ -362,7 +360,7 @@ impl fmt::Debug for Engine {
     }
 }
 
-/// One piece of work that is not done. Counted until it is dropped, finished or not.
+/// One piece of pending work. It counts until it is dropped, finished or not.
 pub(crate) struct PendingEntry(Arc<Engine>);
 
 impl PendingEntry {
@@ -377,7 +375,7 @@ impl Drop for PendingEntry {
     }
 }
 
-/// One cleanup on its way. Counted until it is dropped, finished or not.
+/// One cleanup in flight. It counts until it is dropped, finished or not.
 struct Cleanup(PendingEntry);
 
 impl Drop for Cleanup {

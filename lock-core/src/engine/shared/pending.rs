@@ -1,4 +1,4 @@
-//! What must not be forgotten when the program ends.
+//! Counts the work that must not be lost when the program ends.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, PoisonError};
@@ -8,13 +8,13 @@ use tokio::sync::Notify;
 
 use crate::types::system::sync::Mutex;
 
-/// Counts cleanup that is still to be done, and acquires that may need some.
+/// Counts pending cleanups, and acquires that may need one.
 #[derive(Default)]
 pub(super) struct Pending {
     count: AtomicUsize,
-    /// How many wait for the count to fall to zero. While it is zero, nobody is notified.
+    /// How many callers wait for the count to fall to zero. While this is zero, no notification is sent.
     waiting: AtomicUsize,
-    /// Held by blocking waiters while they look at the count.
+    /// Held by blocking waiters while they read the count.
     lock: Mutex<()>,
     /// Tells blocking waiters that the count has fallen to zero.
     empty: Condvar,
@@ -23,7 +23,7 @@ pub(super) struct Pending {
 }
 
 impl Pending {
-    /// Counts something as not done.
+    /// Counts one piece of work as pending.
     pub(super) fn begin(&self) {
         self.count.fetch_add(1, Ordering::SeqCst);
     }
@@ -31,15 +31,14 @@ impl Pending {
     /// Counts it as done.
     pub(super) fn finish(&self) {
         if self.count.fetch_sub(1, Ordering::SeqCst) == 1 && self.waiting.load(Ordering::SeqCst) > 0 {
-            // The lock is taken so that no waiter falls asleep between its look at the count and
-            // this notification.
+            // The lock is taken so that no waiter falls asleep between reading the count and this notification.
             drop(self.lock.lock());
             self.empty.notify_all();
             self.changed.notify_waiters();
         }
     }
 
-    /// Blocks until nothing is pending, or time is up.
+    /// Blocks until nothing is pending, or the time is up.
     pub(super) fn wait(&self, within: Duration) {
         let _waiting = Waiting::new(&self.waiting);
         let guard = self.lock.lock();
@@ -60,8 +59,8 @@ impl Pending {
         }
     }
 
-    /// Ordered with the count of waiters: either a waiter sees that the last work is done, or the last
-    /// work sees that somebody waits.
+    /// Ordered with the count of waiters. Either a waiter sees that the last work is done, or the last work sees that a
+    /// waiter exists. Without this order, both could miss each other and the waiter would sleep on.
     pub(super) fn is_empty(&self) -> bool {
         self.count.load(Ordering::SeqCst) == 0
     }

@@ -1,21 +1,21 @@
-//! How much cleanup may be on its way to the store at once.
+//! Limits the cleanups that are in flight to the store at the same time.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
-/// How many releases and other cleanups may be on their way before new claims wait. If guards are
-/// dropped faster than the store frees their locks, this costs time, not memory.
+/// How many releases and other cleanups may be in flight before new claims wait. If guards are dropped faster than the
+/// store frees their locks, the program then pays with time and not with memory.
 const LIMIT: usize = 4096;
 
-/// The number on their way at which waiting claims continue.
+/// The number of cleanups in flight at which waiting claims continue.
 const RESUME: usize = LIMIT / 4 * 3;
 
-/// Counts the cleanups that are on their way.
+/// Counts the cleanups that are in flight.
 #[derive(Default)]
 pub(super) struct Room {
     used: AtomicUsize,
-    /// Tells waiting claims that there is room again.
+    /// Tells waiting claims that cleanups have ended.
     freed: Notify,
 }
 

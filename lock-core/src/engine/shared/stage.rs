@@ -1,4 +1,4 @@
-//! How far a shutdown has come, and who is refused by then.
+//! The progress of a shutdown. It decides which acquires are refused.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -9,7 +9,7 @@ const SERVING: u8 = 0;
 const STOPPING: u8 = 1;
 const CLOSED: u8 = 2;
 
-/// Goes one way only: from serving to stopping, where accepted work is still served, and to closed.
+/// Moves in one direction only: serving, then stopping (accepted work is still served), then closed.
 #[derive(Default)]
 pub(super) struct Stage {
     reached: AtomicU8,
@@ -17,7 +17,7 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// Refuses new work, and wakes everybody who waits for the store.
+    /// Refuses new work, and wakes all callers that wait for the store.
     pub(super) fn stop(&self) {
         self.reach(STOPPING);
     }
@@ -32,7 +32,7 @@ impl Stage {
         self.changed.notify_waiters();
     }
 
-    /// Returns whether an acquire is refused, which may belong to work that was accepted before.
+    /// Returns whether an acquire is refused. `accepted` says whether it belongs to work that was accepted before.
     pub(super) fn refuses(&self, accepted: bool) -> bool {
         self.reached.load(Ordering::Acquire) > if accepted { STOPPING } else { SERVING }
     }

@@ -1,16 +1,16 @@
-//! The moments at which the claims of one manager ask again that sleep: what is due within one tick is due together.
+//! The times at which sleeping claims of one manager ask again. Claims that are due within one tick ask together.
 
 use std::time::Duration;
 
 use crate::types::system::clock::{Timestamp, jitter};
 
-/// How far apart they are, ns.
+/// The time between two ticks, in nanoseconds.
 const TICK: u64 = 100_000_000;
 
-/// Every manager has its own, so that those of one machine, which have the same clock, do not ask all at once.
+/// Each manager has ticks of its own. Managers of one machine have the same clock, and would otherwise ask all at once.
 #[derive(Debug)]
 pub(crate) struct Ticks {
-    /// How long after a multiple of them, ns.
+    /// How long after a multiple of [`TICK`] each tick is, in nanoseconds.
     shift: u64,
 }
 
@@ -22,7 +22,7 @@ impl Default for Ticks {
 }
 
 impl Ticks {
-    /// Returns the last tick that is not later than a moment.
+    /// Returns the last tick that is not later than `moment`.
     pub(crate) fn until(&self, moment: Timestamp) -> Timestamp {
         let past = moment.as_nanos().saturating_sub(self.shift) % TICK;
         moment.before(Duration::from_nanos(past))

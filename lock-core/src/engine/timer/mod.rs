@@ -1,6 +1,6 @@
-//! The alarms that the keeper sleeps to: one queue for every time-out and every item to serve.
+//! The alarms that wake the keeper: one queue for every timeout and every item to serve.
 //!
-//! Items are what the keeper looks after, in this crate leases. The timer knows nothing of them.
+//! Items are the things that the keeper serves. In this crate they are leases. The timer does not depend on that.
 
 mod slow;
 mod wheel;
@@ -23,33 +23,33 @@ use crate::types::system::sync::{Mutex, MutexGuard};
 
 pub(crate) use crate::engine::timer::wheel::AlarmId;
 
-/// A queue of alarms. Any thread sets and cancels them; the keeper sleeps to the first.
+/// A queue of alarms. Any thread sets and cancels them. The keeper sleeps until the first one.
 ///
-/// It is what makes time-outs independent of the caller's runtime, which may have no timer, may
-/// be blocked, or may not be a tokio runtime at all.
+/// It makes timeouts independent of the caller's runtime. That runtime may have no timer, may be blocked, or may not be
+/// a tokio runtime at all.
 pub(crate) struct Timer<T> {
     pub(crate) clock: Clock,
     queue: Mutex<AlarmQueue<T>>,
-    /// Wakes the keeper when an alarm is set that comes before the one it sleeps to.
+    /// Wakes the keeper when an alarm is set that rings before the time to which it sleeps.
     earlier: Notify,
     slow: Slow,
 }
 
 struct AlarmQueue<T> {
     alarms: Wheel<Alarm<T>>,
-    /// The moment the keeper sleeps to.
+    /// The time until which the keeper sleeps.
     armed_for: Timestamp,
     /// The items that the keeper is serving, after their alarms rang.
     serving: Vec<Arc<T>>,
 }
 
-/// What an alarm wakes.
+/// The target of an alarm.
 pub(crate) enum Alarm<T> {
     /// A future that sleeps.
     Sleeper(Arc<Sleeper>),
     /// An item that must be served.
     Item(Arc<T>),
-    /// Something short to do, on the keeper.
+    /// A short function that runs on the keeper.
     Call(Box<dyn FnOnce() + Send>),
 }
 
@@ -63,7 +63,7 @@ impl<T> Alarm<T> {
 }
 
 impl<T> Timer<T> {
-    /// Makes a timer that groups renewals into commands for at most `batch` items.
+    /// Makes a timer that groups renewals into commands of at most `batch` items.
     pub(crate) fn new(clock: Clock, batch: usize) -> Self {
         let queue =
             AlarmQueue { alarms: Wheel::new(clock.now(), batch), armed_for: Timestamp::NEVER, serving: Vec::new() };
@@ -75,7 +75,7 @@ impl<T> Timer<T> {
         self.insert(self.queue(), at, alarm, false)
     }
 
-    /// Sets the alarm of a renewal, a little earlier if it can then share a command. Returns when.
+    /// Sets the alarm of a renewal, a little earlier if it can then share a command. Returns the chosen time.
     pub(crate) fn set_renewal(&self, at: Timestamp, early: Duration, item: Arc<T>) -> (AlarmId, Timestamp) {
         let queue = self.queue();
         let chosen = queue.alarms.choose(at, early);
@@ -101,14 +101,14 @@ impl<T> Timer<T> {
         id
     }
 
-    /// Cancels an alarm, if there is one that has not rung yet.
+    /// Cancels an alarm, if it exists and has not rung yet.
     pub(crate) fn cancel(&self, id: Option<AlarmId>) {
-        // Dropped outside of the lock.
+        // Dropped after the queue is unlocked, because dropping it may run other code.
         let cancelled = id.and_then(|id| self.queue().alarms.remove(id));
         drop(cancelled);
     }
 
-    /// Takes the alarms that are due out of the queue, to be [`served`](Self::served).
+    /// Takes the due alarms out of the queue. The caller must then call [`served`](Self::served).
     pub(crate) fn take_due(&self, now: Timestamp) -> Vec<Alarm<T>> {
         let mut queue = self.queue();
         let due = queue.alarms.take_due(now);
@@ -116,20 +116,20 @@ impl<T> Timer<T> {
         due
     }
 
-    /// Notes that every item that was due has a new alarm, or needs none.
+    /// Notes that every due item has a new alarm or needs none.
     pub(crate) fn served(&self) {
         let served = std::mem::take(&mut self.queue().serving);
         drop(served);
     }
 
-    /// Sleeps until there is something to look at. Only for the keeper.
+    /// Sleeps until an alarm may be due. Only the keeper calls this.
     pub(crate) async fn first_alarm(&self, wake_up: &mut WakeUp) {
         let first = {
             let now = self.clock.now();
             let mut queue = self.queue();
             let next = queue.alarms.next_look();
-            // What it was woken for is cancelled by now, nearly always, and the next of its kind soon set. So
-            // it looks then all the same, once, and need not be woken for each of them.
+            // The alarm that it was woken for is nearly always cancelled by now, and the next one of its kind will be
+            // set soon. So it still wakes up at that time, once. Otherwise each such alarm would have to wake it.
             queue.armed_for = if queue.armed_for > now { queue.armed_for.min(next) } else { next };
             queue.armed_for
         };
@@ -139,14 +139,14 @@ impl<T> Timer<T> {
         }
     }
 
-    /// Returns every item, each once, that has an alarm set, or is being served.
+    /// Returns every item that has an alarm set or is being served, each once.
     pub(crate) fn items(&self) -> Vec<Arc<T>> {
         let (queue, mut seen) = (self.queue(), HashSet::new());
         let items = queue.alarms.items().filter_map(Alarm::item).chain(&queue.serving);
         items.filter(|item| seen.insert(Arc::as_ptr(item))).cloned().collect()
     }
 
-    /// Sleeps until a moment, on any executor.
+    /// Sleeps until a time, on any executor.
     pub(crate) fn sleep_until(self: &Arc<Self>, at: Timestamp) -> Sleep<T> {
         Sleep { timer: Arc::clone(self), at, registered: None }
     }
@@ -168,7 +168,7 @@ impl<T> fmt::Debug for Timer<T> {
     }
 }
 
-/// The meeting point of a [`Sleep`] and the keeper.
+/// Connects a [`Sleep`] with the keeper.
 #[derive(Debug, Default)]
 pub(crate) struct Sleeper {
     rung: AtomicBool,
@@ -186,7 +186,7 @@ impl Sleeper {
     }
 }
 
-/// A sleep that needs no timer of the caller's runtime. Cancelled when dropped.
+/// A sleep that needs no timer of the caller's runtime. Dropping it cancels its alarm.
 pub(crate) struct Sleep<T> {
     timer: Arc<Timer<T>>,
     at: Timestamp,

@@ -1,4 +1,4 @@
-//! Time-outs of commands: nearly every command is answered long before its time is up.
+//! Timeouts of commands. Nearly every command is answered long before its time is up.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -11,11 +11,11 @@ use tokio::sync::Notify;
 use crate::engine::timer::{Alarm, Timer};
 use crate::types::system::clock::Timestamp;
 
-/// After what time a command counts as slow, and gets an alarm of its own. At most that: all commands have one alarm
-/// in common, which may be set already.
+/// After this time at the latest, a command counts as slow and gets an alarm of its own. It may be earlier: all
+/// commands share one alarm, which may be set already.
 const SLOW: Duration = Duration::from_millis(100);
 
-/// The alarm that all commands have in common.
+/// The alarm that all commands share.
 #[derive(Debug, Default)]
 pub(super) struct Slow {
     is_set: AtomicBool,
@@ -23,14 +23,14 @@ pub(super) struct Slow {
 }
 
 impl<T: Send + Sync + 'static> Timer<T> {
-    /// Sleeps until a moment. Sets an alarm for it only once the sleep has lasted for a while. `now` is a moment that has
-    /// just been.
+    /// Sleeps until `at`. Sets an alarm for it only after it has slept for a while. `now` is a time that has just
+    /// passed.
     pub(crate) async fn sleep_long(self: &Arc<Self>, now: Timestamp, at: Timestamp) {
         if at.since(now) > SLOW {
             let mut rung = pin!(self.slow.rung.notified());
             poll_fn(|cx| {
                 let polled = rung.as_mut().poll(cx);
-                // After it is registered: an alarm that rings before this look wakes it.
+                // Set after the future is registered. An alarm that rings from now on therefore wakes it.
                 self.set_slow(now);
                 polled
             })

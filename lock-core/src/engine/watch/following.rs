@@ -1,4 +1,4 @@
-//! Who holds a key, followed by looking: one look a second serves all who follow it.
+//! Follows the holder of a key by polling. One poll per second serves all followers of a key.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -12,13 +12,13 @@ use crate::types::owner::Holder;
 use crate::types::system::clock::{Timestamp, jitter};
 use crate::types::system::sync::{Mutex, MutexGuard};
 
-/// How long a change may go unnoticed, beside the time of the look itself.
+/// How long a change may go unnoticed, besides the time of the poll itself.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// How much later than the end of a lease it is looked for: the store counts in whole milliseconds.
+/// How much later than the end of a lease the store is polled: it counts in whole milliseconds.
 const SLACK: Duration = Duration::from_millis(5);
 
-/// What the last look has seen. `None` before the first.
+/// The result of the last poll. `None` before the first poll.
 pub(crate) type LastSeen = Option<Option<Holder>>;
 
 /// The keys that are followed in one manager.
@@ -26,12 +26,12 @@ pub(crate) type LastSeen = Option<Option<Holder>>;
 pub(crate) struct Following(Arc<Mutex<HashMap<LockKey, watch::Sender<LastSeen>>>>);
 
 impl Following {
-    /// Follows a key. The first look at it begins at once.
+    /// Follows a key. The first poll begins at once.
     pub(crate) fn follow(&self, engine: &Arc<Engine>, key: &LockKey) -> watch::Receiver<LastSeen> {
         let mut followed = self.followed();
         if let Some(sender) = followed.get(key) {
             let mut receiver = sender.subscribe();
-            // What the others know already is news here.
+            // The value that earlier followers already know is new to this one.
             receiver.mark_changed();
             return receiver;
         }
@@ -59,17 +59,17 @@ impl Following {
     }
 }
 
-/// The looks at one key.
+/// The polls of one key.
 struct Looks {
     following: Following,
-    /// Followers keep the engine, not this.
+    /// Followers keep the engine alive; this does not.
     engine: Weak<Engine>,
     key: LockKey,
     sender: watch::Sender<LastSeen>,
 }
 
 impl Looks {
-    /// Looks once. Returns when to look again, if the manager is still there.
+    /// Polls once. Returns when to poll again, if the manager still exists.
     async fn look(&self, known_until: &mut Timestamp) -> Option<Timestamp> {
         let engine = self.engine.upgrade()?;
         let command = Arc::clone(&engine.backend).holder(self.key.clone());
@@ -86,7 +86,7 @@ impl Looks {
                 }
                 self.publish(holder);
             }
-            // Longer than the lease that was seen: nobody is known to hold it.
+            // The store could not be asked for longer than the lease that was seen. No holder is known any more.
             Err(_) if now >= *known_until => self.publish(None),
             Err(_) => {}
         }
@@ -104,7 +104,7 @@ impl Looks {
         });
     }
 
-    /// Forgets the key if nobody follows it any more.
+    /// Forgets the key if it has no followers any more.
     fn ends(&self) -> bool {
         let mut followed = self.following.followed();
         let ends = self.sender.receiver_count() == 0;

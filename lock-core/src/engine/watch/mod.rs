@@ -1,4 +1,4 @@
-//! What is looked at again and again: leases that are renewed, keys whose holder is followed.
+//! Repeated checks: leases that are renewed, and keys whose holder is followed.
 
 pub(crate) mod following;
 pub(crate) mod watchdog;

@@ -1,4 +1,4 @@
-//! The watchdog: renews leases in batches, and declares them lost by the clock.
+//! The watchdog: renews leases in batches, and ends leases when their time is up.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,10 +13,10 @@ use crate::types::error::{LockError, LockErrorKind, LossReason, Result};
 use crate::types::mode::Mode;
 use crate::types::system::clock::{Timestamp, jitter};
 
-/// How many renewals one command carries at most: more would block the server for too long.
+/// The most renewals in one command. More would block the server for too long.
 pub(crate) const BATCH: usize = 50;
 
-/// Returns every live lease: each has an alarm set, or is being served.
+/// Returns every live lease. Each one has an alarm set, or is being served.
 pub(crate) fn leases(timer: &Timer<Lease>) -> Vec<Arc<Lease>> {
     let mut leases = timer.items();
     leases.retain(|lease| lease.state().over.is_none());
@@ -31,7 +31,7 @@ pub(crate) fn watch(engine: &Engine, lease: &Arc<Lease>, now: Timestamp) {
     }
 }
 
-/// Serves leases after their alarms: ends those that ran out and returns the batches to renew.
+/// Serves leases after their alarms. Ends the expired ones and returns the batches to renew.
 pub(crate) fn inspect(engine: &Engine, leases: Vec<Arc<Lease>>) -> Vec<Vec<Arc<Lease>>> {
     let mut due: Vec<(Kind, Arc<Lease>)> = Vec::new();
     let now = engine.clock.now();
@@ -65,16 +65,17 @@ pub(crate) fn inspect(engine: &Engine, leases: Vec<Arc<Lease>>) -> Vec<Vec<Arc<L
     into_batches(due)
 }
 
-/// What leases of one batch have in common: the lane, and how long to wait for an answer.
+/// The common properties of the leases in one batch: the lane, and how long to wait for an answer.
 type Kind = (u16, Duration);
 
-/// Groups leases by lane, in batches. Batches are independent: one that fails delays no other.
+/// Groups leases by lane, in batches. Batches are independent: one that fails does not delay another.
 fn into_batches(mut due: Vec<(Kind, Arc<Lease>)>) -> Vec<Vec<Arc<Lease>>> {
     due.sort_by_key(|(kind, _)| *kind);
     let mut batches: Vec<(Kind, Vec<Arc<Lease>>)> = Vec::new();
     for ((lane, timeout), lease) in due {
         match batches.last_mut() {
-            // A batch waits only as long as its most impatient member; keep the patient apart.
+            // A batch waits only as long as its shortest timeout allows, so leases with much longer timeouts go
+            // elsewhere.
             Some(((same, shortest), batch))
                 if *same == lane && batch.len() < BATCH && timeout <= shortest.saturating_mul(2) =>
             {
@@ -88,7 +89,7 @@ fn into_batches(mut due: Vec<(Kind, Arc<Lease>)>) -> Vec<Vec<Arc<Lease>>> {
 
 /// Renews one batch and applies the answers.
 pub(crate) async fn renew(engine: Arc<Engine>, mut batch: Vec<Arc<Lease>>) {
-    // A lease whose release has begun since it became due is not renewed any more.
+    // A lease is skipped if its release has begun since it became due.
     batch.retain(|lease| lease.state().over.is_none());
     let Some(first) = batch.first() else { return };
     let sent_at = engine.clock.now();
@@ -113,14 +114,14 @@ pub(crate) async fn renew(engine: Arc<Engine>, mut batch: Vec<Arc<Lease>>) {
     }
 }
 
-/// What a renewal asked of one lease.
+/// The request of a renewal about one lease.
 #[derive(Clone, Copy)]
 struct Question {
     asks: RenewalRequest,
     sent_at: Timestamp,
     /// How much later than planned it was sent.
     lateness: Duration,
-    /// How often the node had had another history before.
+    /// The failover count of the server before the send.
     failovers: u64,
 }
 
@@ -133,7 +134,7 @@ impl Question {
 
 /// Applies one answer to its lease.
 fn apply(engine: &Engine, lease: &Arc<Lease>, asked: Question, answer: &Result<Renewal>) {
-    // Each reads the clock anew: observers of the one before may have been slow.
+    // Read the clock for each answer: observers of the answer before may have been slow.
     let now = engine.clock.now();
     let mut state = lease.state();
     state.renewing = false;
@@ -141,10 +142,10 @@ fn apply(engine: &Engine, lease: &Arc<Lease>, asked: Question, answer: &Result<R
         return;
     }
     let was_left = lease.deadline().since(now);
-    // A fixed lease is not renewed, only checked: that is no event.
+    // A fixed lease is only checked and not renewed, so this is not an event.
     let renewed = matches!(asked.asks, RenewalRequest::Renewal(_));
     let holders = renewed.then(|| state.holders());
-    // It stays so: the store tells a process of the first caller that waits, and not of the next.
+    // This flag stays set: the store tells a process only of the first waiter.
     state.wanted |= matches!(answer, Ok(Renewal::Wanted));
     let event = match answer {
         Ok(Renewal::Renewed | Renewal::Wanted) if lease.raise(&state, now, asked.sent_at, asked.asks.ttl()) => {
@@ -153,15 +154,15 @@ fn apply(engine: &Engine, lease: &Arc<Lease>, asked: Question, answer: &Result<R
             let (lease_left, lateness) = (lease.deadline().since(now), asked.lateness);
             Some(LockEventKind::Renewed { lease: was_granted, lease_was_left: was_left, lease_left, lateness })
         }
-        // Too late: a lease that is over is never revived, and its alarm rings now.
+        // The answer came too late. A lease that has ended stays ended, and its alarm rings now.
         Ok(Renewal::Renewed | Renewal::Wanted) => None,
-        // This answer is to a question about the mode before the downgrade, so it says nothing about the lock now.
+        // The renewal was sent before the downgrade, about the old mode. Its answer says nothing about the lock now.
         Ok(Renewal::Lost) if asked.sent_at <= state.downgraded_at => {
             state.renew_at = now;
             None
         }
         Ok(Renewal::Lost) => {
-            // Did it run out, or was it taken away while it had time left?
+            // Did the lease expire, or was the key taken away while it had time left?
             let taken = state.loss_by_others(|before| engine.has_failed_over(&lease.claim.key, before));
             let reason = if was_left.is_zero() { LossReason::Expired } else { taken };
             drop(state);
@@ -186,7 +187,7 @@ fn apply(engine: &Engine, lease: &Arc<Lease>, asked: Question, answer: &Result<R
 fn arm(engine: &Engine, lease: &Arc<Lease>, state: &mut LeaseState, now: Timestamp) {
     let before = state.alarm.take();
     let ends_at = lease.deadline().min(state.ends_by);
-    // While a renewal is on its way only the deadline matters: it depends on no answer.
+    // While a renewal is in flight, only the deadline needs an alarm. The lease must end there even without an answer.
     state.alarm = Some(if state.renewing || state.renew_at >= ends_at {
         engine.timer.set(ends_at, Alarm::Item(Arc::clone(lease)))
     } else {
@@ -195,11 +196,11 @@ fn arm(engine: &Engine, lease: &Arc<Lease>, state: &mut LeaseState, now: Timesta
         state.renew_at = planned;
         alarm
     });
-    // Last, so that a shutdown finds it at every moment. It may have rung already.
+    // The old alarm is cancelled last, so that a shutdown finds the lease at any time. It may have rung already.
     engine.timer.cancel(before);
 }
 
-/// Declares a lease lost.
+/// Ends a lease as lost.
 pub(crate) fn end(engine: &Engine, lease: &Lease, reason: LossReason) {
     if let Ok(ended) = lease.end(Ending::Lost(reason)) {
         engine.timer.cancel(ended.alarm);
@@ -207,7 +208,7 @@ pub(crate) fn end(engine: &Engine, lease: &Lease, reason: LossReason) {
     }
 }
 
-/// Prolongs a lease to `by` from now. Ends it if the store says that the key is not ours.
+/// Extends a lease to `by` from now. Ends it if the store says that another claim has the key.
 pub(crate) async fn extend(engine: &Arc<Engine>, lease: &Arc<Lease>, by: Duration) -> Result<()> {
     let key = &lease.claim.key;
     let mut claim = lease.claim_to_renew();
@@ -232,8 +233,8 @@ pub(crate) async fn extend(engine: &Arc<Engine>, lease: &Arc<Lease>, by: Duratio
     }
 }
 
-/// Turns an exclusive lease into one that shares its lock, with the last token that was given under it. Asks until
-/// there is an answer or the lease is over: in between, nobody knows which of the two it is.
+/// Turns an exclusive lease into a shared one, with the last token that was given under it. Retries until an answer
+/// arrives or the lease has ended: in between, it is unknown which mode the store has.
 pub(crate) async fn downgrade(engine: &Arc<Engine>, lease: &Arc<Lease>, mode: Mode) -> Result<()> {
     let key = &lease.claim.key;
     engine.shares.store(true, Ordering::Relaxed);

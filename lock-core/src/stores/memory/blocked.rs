@@ -1,4 +1,4 @@
-//! What holders publish while they wait for another lock.
+//! The notes that holders publish while they wait for another lock.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ pub(super) struct BlockedHolders(Mutex<HashMap<LockKey, (Blocked, Timestamp)>>);
 impl BlockedHolders {
     pub(super) fn set(&self, key: &LockKey, blocked: Option<&Blocked>, now: Timestamp) {
         let mut holders = self.0.lock();
-        // Few tasks wait under another lock, so this is short.
+        // Few tasks wait while they hold a lock, so this walk is short.
         holders.retain(|_, (_, until)| *until > now);
         match blocked {
             Some(blocked) => drop(holders.insert(key.clone(), (blocked.clone(), now.after(Blocked::KEPT)))),

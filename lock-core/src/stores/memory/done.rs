@@ -1,4 +1,4 @@
-//! What is done for which version.
+//! The marks of finished versions.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ impl State {
         Some(DoneMark::new(version.clone(), marked.by.clone(), now.since(marked.at)))
     }
 
-    /// Writes a mark if the claim has the lock, alone.
+    /// Writes a mark if the claim has the lock exclusively.
     pub(super) fn mark_done(
         &mut self,
         claim: &Claim,
@@ -37,7 +37,7 @@ impl State {
         let forgotten = now.after(keep.unwrap_or(DoneMark::KEPT));
         let marked = Marked { by: slot.info.clone(), at: now, forgotten };
         let marks = self.done.entry(claim.key.clone()).or_default();
-        // The versions of one lock are few.
+        // A lock has few versions.
         marks.retain(|_, known| known.forgotten > now);
         marks.insert(version.clone(), marked);
         true
@@ -51,7 +51,7 @@ impl State {
         was_done
     }
 
-    /// Lists the marks of all locks whose keys begin with this.
+    /// Lists the marks of all locks whose keys have this prefix.
     pub(super) fn all_done(&self, prefix: &str, now: Timestamp) -> Vec<(LockKey, DoneMark)> {
         let below = self.done.iter().filter(|(key, _)| key.as_str().starts_with(prefix));
         let each = below.flat_map(|(key, marks)| marks.keys().map(move |version| (key, version)));

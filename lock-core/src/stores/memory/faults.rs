@@ -1,10 +1,10 @@
-//! Faults of the memory store, for tests of what applications do about them.
+//! Faults of the memory store, for tests of how applications handle them.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::types::error::{LockError, Result};
 
-/// What happens to the next commands.
+/// The faults of the next commands.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     /// How many more commands fail.
@@ -14,7 +14,7 @@ pub(super) struct Faults {
 }
 
 impl Faults {
-    /// Fails the command if it should fail. It has then changed nothing.
+    /// Returns an error if the command should fail. The command has then not changed anything.
     pub(super) fn check(&self) -> Result<()> {
         let failing = self.next.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(1)).is_ok();
         if failing || self.away.load(Ordering::Acquire) {

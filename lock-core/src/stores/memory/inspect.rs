@@ -1,4 +1,4 @@
-//! Who holds which lock, for people and for programs.
+//! Lists locks and holders, for people and for programs.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,7 +11,7 @@ use crate::types::error::Result;
 use crate::types::key::LockKey;
 use crate::types::system::clock::{Timestamp, since_epoch};
 
-/// The keys are walked through in their order; a position is the last of a page.
+/// The walk visits the keys in their order. A position is the last key of a page.
 impl Inspector for MemoryStore {
     async fn scan(&self, prefix: &str, limit: u32, after: Option<&ScanPosition>) -> Result<ScanPage> {
         let (now, last) = (self.now(), after.and_then(ScanPosition::get::<LockKey>));
@@ -44,7 +44,7 @@ impl Inspector for MemoryStore {
     }
 
     async fn revoke(&self, key: &LockKey, revocation: &Revocation) -> Result<Freed> {
-        // No client of another library can write into this store.
+        // A client of another library cannot write into this store.
         let RevokeFrom::Owner(owner) = revocation.from else { return Ok(Freed::NotHeld) };
         let now = self.now();
         let mut state = self.command()?;
@@ -94,7 +94,7 @@ impl State {
     }
 }
 
-/// Returns the time of day at a moment of this process.
+/// Returns the time of day at a time of this process.
 fn time_of_day(moment: Timestamp) -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(since_epoch(moment))
 }

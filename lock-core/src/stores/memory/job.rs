@@ -1,4 +1,4 @@
-//! What is remembered of the runs of jobs.
+//! The records of the runs of jobs.
 
 use crate::contract::backend::{JobRecord, JobRun, Release};
 use crate::stores::memory::State;
@@ -12,17 +12,17 @@ pub(super) struct Remembered {
     run: JobRun,
     info: HolderInfo,
     started: Timestamp,
-    /// When the last run started that succeeded, or the first of those that did not.
+    /// When the last successful run started. If no run has succeeded, when the first recorded one started.
     succeeded: Timestamp,
     forgotten: Timestamp,
 }
 
 impl State {
-    /// Remembers the run that ends with a claim, which has the lock.
+    /// Records the run that ends with a claim, which has the lock.
     pub(super) fn note_run(&mut self, release: &Release, now: Timestamp) {
         let key = &release.claim.key;
         let (Some(run), Some(slot)) = (release.run, self.locks.get(key)) else { return };
-        // Jobs are few.
+        // A store has few jobs.
         self.jobs.retain(|_, known| known.forgotten > now);
         let before = self.jobs.get(key).filter(|_| !run.succeeded).map(|known| known.succeeded);
         let remembered = Remembered {

@@ -9,10 +9,10 @@ use crate::types::mode::Mode;
 use crate::types::owner::Holder;
 use crate::types::system::clock::{Timestamp, since_epoch};
 
-/// What a member of a quorum keeps beside locks.
+/// The data that a member of a quorum keeps besides locks.
 #[derive(Debug, Default)]
 pub(super) struct Membership {
-    /// When the data were lost, if they ever were.
+    /// When the data was lost, if it ever was.
     lost_at: Option<Timestamp>,
     /// The lists of members in use, and until when each is remembered.
     lists: HashMap<MemberList, Timestamp>,
@@ -21,7 +21,7 @@ pub(super) struct Membership {
 impl State {
     pub(super) fn vote(&mut self, request: &AcquireRequest, now: Timestamp) -> Vote {
         let mut alone = AcquireRequest { ticket: None, ..request.clone() };
-        // Members know nothing of modes.
+        // Members do not support modes.
         alone.claim.mode = Mode::Exclusive;
         let kept = self.owns(&alone.claim, now);
         match self.acquire(&alone, now) {
@@ -32,7 +32,7 @@ impl State {
             Attempt::Held { holder } | Attempt::Queued { holder } | Attempt::Asleep { holder, .. } => {
                 Vote::Held { holder }
             }
-            // The claim shares it, and so do others.
+            // The claim shares the lock with others, which does not count as a vote.
             Attempt::Shared { .. } | Attempt::Contended => Vote::Held { holder: Holder::unseen() },
         }
     }
@@ -55,7 +55,7 @@ impl State {
         self.membership.lost_at = None;
     }
 
-    /// Loses everything, as a server does that restarts with an empty memory.
+    /// Loses all data, like a server that restarts with an empty memory.
     #[cfg(feature = "test-util")]
     pub(super) fn lose_data(&mut self, now: Timestamp) {
         *self = Self {

@@ -1,4 +1,4 @@
-//! The in-process store: always compiled, and the executable specification of every other store.
+//! The in-process store. It is always compiled, and is the executable specification of every other store.
 
 mod blocked;
 mod done;
@@ -32,8 +32,7 @@ use crate::types::system::sync::{Mutex, MutexGuard};
 
 /// Locks in the memory of this process, for tests and for programs that run alone.
 ///
-/// Clones share the locks: the managers of two clones exclude each other as two processes do that share
-/// a Redis.
+/// Clones share the locks. The managers of two clones exclude each other like two processes that share a Redis server.
 ///
 /// ```
 /// use lock_core::{LockManager, MemoryStore};
@@ -62,19 +61,19 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     locks: HashMap<LockKey, Slot>,
-    /// The locks that are shared. None of them is in `locks`.
+    /// The locks that are shared. They are not in `locks`.
     phases: HashMap<LockKey, Phase>,
     queues: HashMap<LockKey, Queue>,
-    /// What is remembered of jobs.
+    /// The records of jobs.
     jobs: HashMap<LockKey, job::Remembered>,
-    /// What is done for which version.
+    /// The marks of finished versions.
     done: HashMap<LockKey, HashMap<JobVersion, done::Marked>>,
     /// The processes that can receive grants.
     inboxes: HashMap<Arc<str>, Inbox>,
-    /// The clock from which tokens are drawn, as milliseconds and 13 bits of sequence. One clock serves
-    /// all keys: it also rises for each single key, and forgotten keys cost no memory.
+    /// The clock from which tokens are drawn: milliseconds, then 13 bits of sequence. One clock serves all keys. It
+    /// also rises for each single key, and forgotten keys cost no memory.
     drawn: u64,
-    /// The number of entries at which expired ones are swept out.
+    /// The number of entries at which expired ones are removed.
     sweep_at: usize,
     membership: Membership,
 }
@@ -98,21 +97,21 @@ impl MemoryStore {
         Self::default()
     }
 
-    /// Fails the next commands, like a store that is briefly unreachable. None of them is executed.
+    /// Fails the next commands, like a store that is briefly unreachable. The failed commands are not executed.
     ///
-    /// An acquire that may still wait tries again, so it can use up several of these failures.
+    /// An acquire that may wait retries, so it can use up several of these failures.
     #[cfg(feature = "test-util")]
     pub fn fail_next(&self, count: u32) {
         self.shared.faults.fail_next(count);
     }
 
-    /// Takes the store away, or brings it back. Its locks stay, and end when their leases do.
+    /// Makes the store unreachable, or reachable again. Its locks stay, and end when their leases do.
     #[cfg(feature = "test-util")]
     pub fn set_away(&self, away: bool) {
         self.shared.faults.set_away(away);
     }
 
-    /// Deletes a key as a stranger would, without asking who owns it.
+    /// Deletes a key like a foreign client, without asking who owns it.
     #[cfg(feature = "test-util")]
     pub fn steal(&self, key: &LockKey) {
         let mut state = self.state();
@@ -120,8 +119,8 @@ impl MemoryStore {
         state.phases.remove(key);
     }
 
-    /// Loses all data, as a server does that restarts with an empty memory. The next tokens may be less than those
-    /// before.
+    /// Loses all data, like a server that restarts with an empty memory. The next tokens may be smaller than earlier
+    /// ones.
     #[cfg(feature = "test-util")]
     pub fn lose_data(&self) {
         let now = self.now();
@@ -149,7 +148,7 @@ impl MemoryStore {
         self.shared.clock.get_or_init(Clock::system).now()
     }
 
-    /// The state, for one command of a manager.
+    /// Returns the state, for one command of a manager.
     #[cfg_attr(not(feature = "test-util"), expect(clippy::unnecessary_wraps, reason = "only tests make it fail"))]
     fn command(&self) -> Result<MutexGuard<'_, State>> {
         #[cfg(feature = "test-util")]
@@ -168,8 +167,8 @@ impl State {
         self.acquire_after(request, freed, now)
     }
 
-    /// Acquires when leases that are over have been taken out. `freed` says whether the queue must move on even if
-    /// this claim has to wait.
+    /// Acquires a lock whose expired leases have been removed. `freed` says whether the queue must move on even if this
+    /// claim has to wait.
     fn acquire_after(&mut self, request: &AcquireRequest, freed: bool, now: Timestamp) -> Attempt {
         let Claim { key, owner, ttl, mode, .. } = &request.claim;
         if self.confirm(&request.claim, now) {
@@ -192,7 +191,7 @@ impl State {
                     return Attempt::Granted { token: self.grant(request, *ttl, now) };
                 }
                 let token = self.join(request, *ttl, now);
-                // Those behind it may fit too: the batch does not end with the one that asked.
+                // The claims behind it may fit too. The batch must not end with the claim that asked.
                 self.move_on(key, now, None);
                 return Attempt::Shared { token, wanted: self.is_wanted(key) };
             }
@@ -211,7 +210,7 @@ impl State {
         Attempt::Held { holder }
     }
 
-    /// Returns whether anybody waits.
+    /// Returns whether a claim waits.
     fn is_wanted(&self, key: &LockKey) -> bool {
         self.queues.contains_key(key)
     }
@@ -221,7 +220,7 @@ impl State {
         alone.or_else(|| self.phase_holder(key, now))
     }
 
-    /// Raises the lease of a lock if it already belongs to the claim.
+    /// Extends the lease of a lock if the claim already has it.
     fn confirm(&mut self, claim: &Claim, now: Timestamp) -> bool {
         let slot = self.locks.get_mut(&claim.key);
         let Some(slot) = slot.filter(|slot| slot.expires > now && slot.owner == Some(claim.owner)) else {
@@ -270,7 +269,8 @@ impl State {
         self.free_shared(&Release::new(release.claim.clone()), now);
         self.leave_queue(&release.claim.key, release.claim.owner);
         if request.ticket.is_some() && self.is_wanted(key) && !self.holds(&request.claim, now) {
-            // The claim enters before the walk: otherwise one that finds nobody else would leave it waiting.
+            // The claim enters the queue before the walk. Otherwise a walk through an empty queue would leave it
+            // waiting although the lock is free.
             self.queues.entry(key.clone()).or_default().enter(request, None, now);
         }
         self.acquire_after(request, true, now)
@@ -287,7 +287,8 @@ impl State {
                     slot.owner = None;
                     slot.expires = now.after(release.keep_for);
                 }
-                // That may be sooner than those who wait for the end of the lease know.
+                // The lock now becomes free at another time. Waiters that wait for the end of the lease do not know
+                // that time.
                 self.wake_watcher(key);
                 return Freed::Released;
             }
@@ -316,7 +317,7 @@ impl State {
         self.fits(key, Mode::Exclusive, now)
     }
 
-    /// Returns whether the claim has the lock, alone or beside others.
+    /// Returns whether the claim has the lock, alone or together with others.
     fn holds(&mut self, claim: &Claim, now: Timestamp) -> bool {
         self.owns(claim, now) || self.confirm_shared(claim, now).is_some()
     }
@@ -376,10 +377,10 @@ fn described(info: &HolderInfo, owner: Option<OwnerId>, token: FencingToken, lef
 /// How many sequence numbers one millisecond has.
 const SEQUENCE: u64 = 1 << 13;
 
-/// How far ahead of the clock a known token may lie, ms.
+/// How far ahead of the clock a known token may be, in milliseconds.
 const HOUR: u64 = 3_600_000;
 
-/// Refuses a floor to which the clock must not be set.
+/// Refuses a floor that would move the clock too far ahead.
 fn check_floor(request: &AcquireRequest, now: Timestamp) -> Result<()> {
     if request.floor.get() / FencingToken::PER_GRANT / SEQUENCE <= since_epoch(now) + HOUR {
         return Ok(());

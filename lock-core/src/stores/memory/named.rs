@@ -7,8 +7,8 @@ use crate::stores::memory::{MemoryStore, Shared};
 use crate::types::system::sync::Mutex;
 
 impl MemoryStore {
-    /// Returns the one store of a name in this process. It lives as long as anything uses it. There must never
-    /// be two: both would grant the same lock.
+    /// Returns the store of a name in this process. It lives as long as it is in use. Two stores of one name must never
+    /// exist: both would grant the same lock.
     pub(crate) fn named(name: &str) -> Self {
         static STORES: Mutex<Option<HashMap<String, Weak<Shared>>>> = Mutex::new(None);
         let mut stores = STORES.lock();

@@ -16,7 +16,7 @@ use crate::types::system::clock::Timestamp;
 pub(super) struct Phase {
     /// The token of all its holders.
     token: FencingToken,
-    /// Who began it, and when.
+    /// The holder that began it, and the time.
     opener: HolderInfo,
     pub(super) opened: Timestamp,
     /// In the order in which they came.
@@ -29,7 +29,7 @@ struct Sharer {
     owner: Option<OwnerId>,
     info: HolderInfo,
     mode: Mode,
-    /// Where its process hears that somebody waits. `None` if it does not listen.
+    /// The inbox through which its process hears of waiters. `None` if it does not listen.
     inbox: Option<Arc<str>>,
     expires: Timestamp,
 }
@@ -59,7 +59,7 @@ impl Phase {
 }
 
 impl State {
-    /// Returns whether a claim of this mode can have the lock now. Leases that are over must be taken out first.
+    /// Returns whether a claim of this mode can have the lock now. Expired leases must be removed first.
     pub(super) fn fits(&self, key: &LockKey, mode: Mode, now: Timestamp) -> bool {
         if self.locks.get(key).is_some_and(|slot| slot.expires > now) {
             return false;
@@ -72,8 +72,8 @@ impl State {
         }
     }
 
-    /// Takes out the sharers of a lock whose leases are over. Returns whether there were any: then the queue must
-    /// move on, whatever else is done.
+    /// Removes the holders of a shared lock whose leases have expired. Returns whether any was removed. The queue must
+    /// then move on, whatever the step was called for.
     pub(super) fn take_out(&mut self, key: &LockKey, now: Timestamp) -> bool {
         let Some(phase) = self.phases.get_mut(key) else { return false };
         let before = phase.holders.len();
@@ -85,7 +85,7 @@ impl State {
         ended
     }
 
-    /// Lets a claim share the lock. It fits. Returns the token of the phase.
+    /// Lets a claim that fits share the lock. Returns the token of the phase.
     pub(super) fn join(&mut self, request: &AcquireRequest, ttl: Duration, now: Timestamp) -> FencingToken {
         let AcquireRequest { claim, info, ticket, .. } = request;
         let sharer = Sharer {
@@ -107,7 +107,7 @@ impl State {
         token
     }
 
-    /// Raises the lease of a claim that shares the lock already. Returns the token of the phase.
+    /// Extends the lease of a claim that already shares the lock. Returns the token of the phase.
     pub(super) fn confirm_shared(&mut self, claim: &Claim, now: Timestamp) -> Option<FencingToken> {
         let phase = self.phases.get_mut(&claim.key)?;
         let token = phase.token;
@@ -131,7 +131,7 @@ impl State {
         }
     }
 
-    /// Takes a claim out of the phase, or keeps its units taken for a while.
+    /// Removes a claim from the phase, or keeps its units taken for a while.
     pub(super) fn free_shared(&mut self, release: &Release, now: Timestamp) -> Freed {
         let Claim { key, owner, .. } = &release.claim;
         let Some(phase) = self.phases.get_mut(key) else { return Freed::NotHeld };
@@ -153,7 +153,7 @@ impl State {
             return Renewal::Lost;
         }
         if !self.owns(claim, now) {
-            // A repeat, or lost.
+            // This is a repeat, or the lock was lost.
             return self.renew_shared(claim, now);
         }
         let Some(slot) = self.locks.remove(key) else { return Renewal::Lost };
@@ -166,7 +166,7 @@ impl State {
         if self.is_wanted(key) { Renewal::Wanted } else { Renewal::Renewed }
     }
 
-    /// Tells the processes that share a lock that somebody waits for it.
+    /// Tells the processes that share a lock that a claim waits for it.
     pub(super) fn tell_wanted(&self, key: &LockKey) {
         for sharer in self.phases.get(key).iter().flat_map(|phase| &phase.holders) {
             if let (Some(owner), Some(inbox)) = (sharer.owner, &sharer.inbox)
@@ -177,7 +177,8 @@ impl State {
         }
     }
 
-    /// Returns how long the lease in the way lasts, or the first of those who share the lock. `None` if it is free.
+    /// Returns how long the holder's lease lasts. For a shared lock, this is the first lease that ends. `None` if it is
+    /// free.
     pub(super) fn first_end(&self, key: &LockKey, now: Timestamp) -> Option<Duration> {
         let alone = self.locks.get(key).map(|slot| slot.expires);
         let shared = || self.phases.get(key)?.holders.iter().map(|sharer| sharer.expires).min();
@@ -188,14 +189,14 @@ impl State {
         self.phases.get(key).filter(|phase| phase.is_live(now)).map(|phase| phase.holder(now))
     }
 
-    /// Describes everybody who shares a lock.
+    /// Describes all holders of a shared lock.
     pub(super) fn sharers(&self, key: &LockKey, now: Timestamp) -> Vec<Holder> {
         let Some(phase) = self.phases.get(key) else { return Vec::new() };
         let live = phase.holders.iter().filter(|sharer| sharer.expires > now);
         live.map(|sharer| described(&sharer.info, sharer.owner, phase.token, sharer.expires.since(now))).collect()
     }
 
-    /// Describes everybody who shares a lock, in the order in which their leases end.
+    /// Describes all holders of a shared lock, in the order in which their leases end.
     pub(super) fn fleet_sharers(&self, key: &LockKey, now: Timestamp) -> Vec<FleetHolder> {
         let Some(phase) = self.phases.get(key) else { return Vec::new() };
         let mut live: Vec<&Sharer> = phase.holders.iter().filter(|sharer| sharer.expires > now).collect();

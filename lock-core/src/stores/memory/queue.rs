@@ -10,29 +10,30 @@ use crate::types::mode::Mode;
 use crate::types::owner::OwnerId;
 use crate::types::system::clock::Timestamp;
 
-/// How many entries one move looks at; the next move looks at the rest.
+/// How many entries one move visits. The next move visits the rest.
 const WALK: usize = 32;
 
-/// Who has stood in the queue for so long may sleep.
+/// A claim may sleep after it has been in the queue for this long.
 const ASLEEP_AFTER: Duration = Duration::from_secs(3);
 
-/// How many of those who can be reached watch the lock: they ask when the lease in their way would end.
+/// How many reachable waiters watch the lock. They ask again when the holder's lease is due to end.
 const WATCHERS: usize = 2;
 
-/// The others ask so many in the time for which the first of them may sleep, and none sleeps for more than so many of those times.
+/// About this many of the other waiters ask during one sleep of the first of them. None sleeps longer than
+/// [`LONGEST_SLEEP`] of those times.
 const SLEEPERS: u32 = 20;
 const LONGEST_SLEEP: u32 = 30;
 
 #[derive(Debug, Default)]
 pub(super) struct Queue(VecDeque<Entry>);
 
-/// One waiting claim. It carries everything that a grant needs.
+/// One waiting claim, with everything that a grant needs.
 #[derive(Debug)]
 struct Entry {
     request: AcquireRequest,
     arrived: Timestamp,
     confirmed_at: Timestamp,
-    /// For how long it sleeps from then on, if it does.
+    /// How long it sleeps after that time, if it sleeps.
     pause: Option<Duration>,
     reach: Reach,
 }
@@ -41,26 +42,26 @@ struct Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reach {
     Unknown,
-    /// It could not be notified, and was passed over. It keeps its place.
+    /// It could not be notified and was passed over. It keeps its place.
     PassedOver,
-    /// It asked again after that: it is alive, and learns of a grant by asking.
+    /// It asked again after that. It is alive, and learns of a grant by asking.
     Polling,
 }
 
-/// What ended a walk.
+/// The reason why a walk ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Walked {
     /// The caller is next.
     ToCaller,
-    /// Somebody is next for whom the lock is not free, or the lock was granted to one alone.
+    /// The next claim does not fit, or the lock was granted exclusively.
     Blocked,
-    /// Nobody is left who could be granted anything.
+    /// No claim is left that could be granted.
     Through,
 }
 
 impl Queue {
-    /// Adds a claim at the tail, or confirms its place. `left` is until when the lease in its way lasts, or the first of several.
-    /// Returns for how long the claim sleeps, if it does.
+    /// Adds a claim at the tail, or confirms its place. `left` is how long the holder's lease lasts, or the first of
+    /// several. Returns how long the claim sleeps, if it does.
     pub(super) fn enter(
         &mut self,
         request: &AcquireRequest,
@@ -99,7 +100,7 @@ impl Entry {
         self.request.ticket.as_ref().map_or(Duration::ZERO, |ticket| ticket.grant_ttl)
     }
 
-    /// Returns whether it has missed three confirmations: its process is gone.
+    /// Returns whether it has missed three confirmations. Its process is then considered gone.
     fn is_gone(&self, now: Timestamp) -> bool {
         let pauses = self.pause.unwrap_or_default() * 3;
         now.since(self.confirmed_at) > self.grant_ttl().max(pauses)
@@ -107,7 +108,7 @@ impl Entry {
 }
 
 impl State {
-    /// Lists who waits for a key.
+    /// Lists the waiters of a key.
     pub(super) fn waiters(&self, key: &LockKey, now: Timestamp) -> Vec<Waiter> {
         let waiter = |(at, entry): (usize, &Entry)| {
             let AcquireRequest { claim, info, .. } = &entry.request;
@@ -120,7 +121,7 @@ impl State {
         self.queues.get(key).iter().flat_map(|queue| &queue.0).enumerate().map(waiter).collect()
     }
 
-    /// Returns whether the claim stood there.
+    /// Removes a claim from the queue. Returns whether it was there.
     pub(super) fn leave_queue(&mut self, key: &LockKey, owner: OwnerId) -> bool {
         let Some(queue) = self.queues.get_mut(key) else { return false };
         let before = queue.0.len();
@@ -132,8 +133,9 @@ impl State {
         left < before
     }
 
-    /// Has one of the first two who can be reached ask again, if it sleeps: the lock has another holder now, and whoever has
-    /// become one of the two does not know that it is to watch. The second, or if that cannot be told, the first.
+    /// Makes one of the first two reachable waiters ask again, if it sleeps. The lock has another holder now, and a
+    /// waiter that has just become one of the two does not know that it must watch. Wakes the second, or the first if
+    /// the second cannot be told.
     pub(super) fn wake_watcher(&self, key: &LockKey) {
         let Some(queue) = self.queues.get(key) else { return };
         let reached = queue.0.iter().filter(|entry| entry.reach != Reach::PassedOver);
@@ -148,8 +150,8 @@ impl State {
         }
     }
 
-    /// Grants to those who wait, in order of arrival, for as long as the next one fits: one for itself, or a
-    /// batch that shares. The caller gets its grant in the reply instead.
+    /// Grants the lock to waiters in order of arrival, as long as the next one fits: to one exclusive claim, or to a
+    /// batch that shares. The caller gets its own grant in the reply.
     pub(super) fn move_on(&mut self, key: &LockKey, now: Timestamp, caller: Option<OwnerId>) -> Walked {
         let Some(mut queue) = self.queues.remove(key) else { return Walked::Through };
         let before = queue.0.len();
@@ -182,7 +184,8 @@ impl State {
             let inbox = self.inboxes.get(&ticket.inbox).filter(|inbox| inbox.is_open()).cloned();
             let mode = entry.request.claim.mode;
             if !self.fits(key, mode, now) {
-                // Only who can be told may make others wait. Whoever has missed a confirmation is looked for.
+                // Only a claim that can be told may make others wait. A claim that has missed a confirmation is checked
+                // here.
                 let missed = entry.pause.is_some() || now.since(entry.confirmed_at) > entry.grant_ttl() * 2 / 5;
                 if entry.reach == Reach::Unknown && missed && inbox.is_none() {
                     entry.reach = Reach::PassedOver;
@@ -213,7 +216,7 @@ impl State {
             }
             shared = true;
         }
-        // What remains of a batch is the next move's work, and is not passed by whoever asks now.
+        // The rest of a batch is left for the next move. A claim that asks now must not pass it.
         if shared && index < queue.0.len() { Walked::Blocked } else { Walked::Through }
     }
 }

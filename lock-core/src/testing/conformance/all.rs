@@ -1,4 +1,4 @@
-//! What every store and every manager must do with several keys at once.
+//! Rules of every store and every manager for several keys at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -54,8 +54,8 @@ pub async fn all_or_nothing(store: impl LockBackend) {
     }
 }
 
-/// Takes overlapping sets of keys, some by trying, some by waiting: a holder of a set is the only
-/// holder of each of its keys, and nobody waits forever.
+/// Takes overlapping sets of keys, some by trying, some by waiting. The holder of a set is the only holder of each of
+/// its keys, and no caller waits forever.
 pub async fn overlapping_sets(managers: [LockManager; 3]) {
     let keys: Vec<LockKey> = ["a", "b", "c", "d"].iter().map(|name| key(&format!("several, {name}"))).collect();
     let inside: Arc<Vec<AtomicU32>> = Arc::new(keys.iter().map(|_| AtomicU32::new(0)).collect());

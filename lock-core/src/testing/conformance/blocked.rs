@@ -1,4 +1,4 @@
-//! What holders publish while they wait for another lock, and what comes of it.
+//! Rules for the notes that holders publish while they wait for another lock, and for deadlocks found from them.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -14,7 +14,7 @@ use crate::types::key::LockKey;
 use crate::types::options::Wait;
 use crate::types::owner::OwnerId;
 
-/// A store that keeps what a holder publishes returns it, for three seconds.
+/// A store that keeps the notes of holders returns them, for three seconds.
 pub async fn blocked_holders(store: impl LockBackend) {
     let Some(notes) = store.blocking() else { return };
     let (held, other) = (key("blocked"), key("blocked elsewhere"));
@@ -31,7 +31,7 @@ pub async fn blocked_holders(store: impl LockBackend) {
     publish(Some(&first)).await;
     match found(&held).await {
         Some(kept) => assert_eq!(kept, first, "what was published comes back as it was"),
-        // It may have ended while the machine stood still.
+        // It may have expired while the machine stalled.
         None => {
             return assert!(now().since(since) >= Blocked::KEPT, "a store with `blocking()` keeps what is published");
         }
@@ -49,7 +49,7 @@ pub async fn blocked_holders(store: impl LockBackend) {
     assert!(matches!(store.holder(&held).await, Ok(None)), "it holds nothing");
 }
 
-/// Of two managers that wait for each other, exactly one gives way, if the store keeps what holders publish.
+/// If two managers wait for each other, exactly one gives way, provided the store keeps the notes of holders.
 pub async fn deadlocks([one, two, third]: [LockManager; 3]) {
     let (a, b) = (key("deadlock a"), key("deadlock b"));
     if !keeps(&third, &a).await {
@@ -81,7 +81,7 @@ pub async fn deadlocks([one, two, third]: [LockManager; 3]) {
     }
 }
 
-/// Whether the store keeps what holders publish.
+/// Returns whether the store keeps the notes of holders.
 async fn keeps(locks: &LockManager, key: &LockKey) -> bool {
     let backend = &locks.engine().backend;
     let blocked = Blocked::new(OwnerId::random(), FencingToken::new(1), 1, key.clone());

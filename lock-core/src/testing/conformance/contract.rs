@@ -1,4 +1,4 @@
-//! What the machinery relies on, checked by calling the store itself.
+//! The rules on which the machinery relies, checked by calls of the store itself.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ pub(super) fn ask(claim: &Claim) -> AcquireRequest {
     AcquireRequest::new(claim.clone(), HolderInfo::new("conformance", std::process::id(), "suite"))
 }
 
-/// Asks until the store can tell. It may not in time where the lease is short and the machine busy, or where some
-/// members of a quorum have not heard of a release yet.
+/// Asks until the store has an answer. It may have none in time if the lease is short and the machine is busy. The same
+/// happens while some members of a quorum have not heard of a release.
 pub(super) async fn attempt(store: &impl LockBackend, request: &AcquireRequest) -> Result<Attempt> {
     let mut request = request.clone();
     for _ in 0..20 {
@@ -73,7 +73,7 @@ pub async fn identity(store: impl LockBackend) {
     assert_eq!(store.withdraw(&rival).await, Ok(Freed::Released), "withdrawing frees what was granted");
 }
 
-/// Tokens above the floor that a caller knows, each with as many numbers as a grant owns.
+/// Tokens exceed the floor that a caller knows, and each grant owns its whole range of tokens.
 pub async fn floors(store: impl LockBackend) {
     let store = &store;
     let claim = Claim::new(key("floor"), TTL);
@@ -109,7 +109,7 @@ pub async fn leases(store: impl LockBackend) {
     assert_eq!(store.release(&release).await, Ok(Freed::NotHeld), "a kept key belongs to nobody");
     lasts(refused(store, &claim).await, since, 300 * MS, "a kept key stays taken, also for its last owner");
     pause(400 * MS).await;
-    // It belongs to nobody, unless the look above was too late.
+    // The claim does not have it, unless the check above was too late.
     let _ = store.withdraw(&claim).await;
     let short = Claim::new(claim.key.clone(), 500 * MS);
     granted(store, &ask(&short)).await;
@@ -138,7 +138,7 @@ pub async fn leases(store: impl LockBackend) {
     assert!(left > Some(23 * 3600 * SECOND), "a renewal must never shorten a lease, but left {left:?}");
 }
 
-/// One answer for each claim of a batch, in order.
+/// A batch gets one answer for each claim, in order.
 pub async fn batches(store: impl LockBackend) {
     let claims: Vec<Claim> = (0..250).map(|_| Claim::new(key("batch"), TTL)).collect();
     for claim in claims.iter().step_by(2) {

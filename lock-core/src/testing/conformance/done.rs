@@ -1,4 +1,4 @@
-//! What is done once for a version.
+//! Rules for work that is done once for a version.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,7 +16,8 @@ use crate::types::owner::HolderInfo;
 /// Longer than any stall of the machine.
 const LONG: Duration = Duration::from_secs(60);
 
-/// A store that keeps marks writes one for the holder alone, tells each from every other, and forgets it when it is told to.
+/// A store that keeps marks writes a mark only for the holder, keeps versions apart, and forgets a mark when it is told
+/// to.
 pub async fn marks(store: impl LockBackend) {
     let Some(marks) = store.marks() else { return };
     let (key, other) = (key("marks"), key("marks"));
@@ -70,7 +71,7 @@ pub async fn marks(store: impl LockBackend) {
     freed(&store, &next).await;
 }
 
-/// Work that is done once for a version runs until it succeeds, in one place, while everybody else waits for it.
+/// Work that is done once for a version runs until it succeeds, in one place, while all other callers wait for it.
 pub async fn once_for(managers: [LockManager; 3]) {
     let [one, two, _] = &managers;
     if !keeps_marks(one).await {
@@ -117,7 +118,7 @@ pub async fn once_for(managers: [LockManager; 3]) {
     assert_eq!(again("v1").await, Ok(Some("v1")), "it was forgotten");
 }
 
-/// Work whose lock was lost is not done, and is done by the next.
+/// Work whose lock was lost is not done, and the next caller does it.
 pub async fn once_for_after_a_loss([one, two, _]: [LockManager; 3]) {
     if !keeps_marks(&one).await {
         return;
@@ -131,7 +132,7 @@ pub async fn once_for_after_a_loss([one, two, _]: [LockManager; 3]) {
     assert_eq!(next, Ok(Some(())));
 }
 
-/// Whether the store has this part.
+/// Returns whether the store has this part.
 async fn keeps_marks(locks: &LockManager) -> bool {
     let Ok(engine) = locks.engine_here() else { return false };
     let absent = |error: &LockError| error.to_string().contains("does not keep marks");
@@ -160,7 +161,7 @@ async fn freed(store: &impl LockBackend, claim: &Claim) {
     assert!(freed.is_ok(), "{freed:?}");
 }
 
-/// Walks through all that is done under a lock.
+/// Walks through all marks of a lock.
 async fn listed(inspector: &impl Inspector, key: &LockKey) -> Vec<JobVersion> {
     let (mut found, mut after) = (Vec::new(), None);
     loop {

@@ -1,4 +1,4 @@
-//! What a holder, and the other callers, may rely on.
+//! The rules on which a holder and the other callers rely.
 
 use tokio::task::JoinSet;
 
@@ -8,8 +8,7 @@ use crate::testing::conformance::tools::{MS, PATIENCE, SECOND, give_back, key, l
 use crate::types::error::{LockError, LockErrorKind, LossReason};
 use crate::types::options::Renew;
 
-/// Refuses a lock that is taken: a try returns nothing, an acquire without waiting returns `Busy` and
-/// names the holder.
+/// Refuses a lock that is taken. A try returns `None`. An acquire without waiting returns `Busy` and names the holder.
 pub async fn refusals([one, two, _]: [LockManager; 3]) {
     let key = key("refusals");
     let guard = take(&one, &key).await;
@@ -38,7 +37,7 @@ pub async fn renewal([one, two, _]: [LockManager; 3]) {
     assert_eq!(guard.release().await, Ok(ReleaseOutcome::Released));
 }
 
-/// Ends a lease that is not renewed at its ttl, for its holder and for others, and extends one on request.
+/// Ends a lease that is not renewed at its ttl, for its holder and for other callers. Extends a lease on request.
 pub async fn fixed_lease([one, two, _]: [LockManager; 3]) {
     let key = key("fixed lease");
     let fixed = || one.lock(&key).with_ttl(3 * SECOND).with_renew(Renew::Off);
@@ -98,7 +97,7 @@ pub async fn endings([one, two, _]: [LockManager; 3]) {
     assert!(next.is_ok(), "a body that panics must free its lock: {next:?}");
 }
 
-/// Releases without waiting for the answer: the lock is still free soon, also for its last holder.
+/// Releases without waiting for the answer. The lock is still free soon, even for its last holder.
 pub async fn in_background([one, two, _]: [LockManager; 3]) {
     let key = key("in background");
     let acquire = || one.lock(&key).with_wait(PATIENCE).release_in_background();

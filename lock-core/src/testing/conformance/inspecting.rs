@@ -1,4 +1,4 @@
-//! What a store tells those who look after a fleet.
+//! Rules for the part of a store that operators of a fleet use.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::types::key::LockKey;
 use crate::types::mode::Mode;
 use crate::types::owner::{HolderInfo, OwnerId};
 
-/// A store with an inspector tells of each lock who has it, of each queue who waits, and finds every lock in a walk.
+/// A store with an inspector lists the holders of each lock and the waiters of each queue. A walk finds every lock.
 pub async fn inspection(store: impl LockBackend) {
     let Some(inspector) = store.inspector() else { return };
     let free = key("inspected:free");
@@ -66,7 +66,7 @@ pub async fn inspection(store: impl LockBackend) {
     }
 }
 
-/// An operator takes a lock away from the holder that is named, and from nobody else; that holder learns of it.
+/// An operator takes a lock away from the named holder and from no other. That holder learns of it.
 pub async fn revocation([one, two, _]: [LockManager; 3]) {
     let Ok(engine) = one.engine_here() else { return };
     let backend = || Arc::clone(&engine.backend);
@@ -93,7 +93,7 @@ pub async fn revocation([one, two, _]: [LockManager; 3]) {
     assert_eq!(next.ensure_held(), Ok(()));
 }
 
-/// Who waits is listed in order of arrival.
+/// Waiters are listed in order of arrival.
 async fn queue(store: &impl LockBackend, inspector: &impl Inspector, key: &LockKey) {
     let (inbox, _reports) = inbox(EventLog::default());
     let rule = async {
@@ -124,7 +124,7 @@ async fn queue(store: &impl LockBackend, inspector: &impl Inspector, key: &LockK
     }
 }
 
-/// Those who share a lock are counted and listed.
+/// The holders of a shared lock are counted and listed.
 async fn sharing(store: &impl LockBackend, inspector: &impl Inspector) {
     let key = key("inspected:shared");
     let claims = [(); 2].map(|()| Claim::new(key.clone(), 60 * SECOND).with_mode(Mode::READ));

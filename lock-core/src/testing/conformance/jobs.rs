@@ -1,4 +1,4 @@
-//! How often jobs run, and what a store remembers of their runs.
+//! Rules for how often jobs run, and for a store's record of their runs.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::types::error::{LockError, LockErrorKind};
 use crate::types::key::LockKey;
 use crate::types::owner::HolderInfo;
 
-/// Two periods are longer than any pause in this rule, and ten of them soon over.
+/// Two periods are longer than any pause in this rule, and ten periods pass soon.
 const EVERY: Duration = Duration::from_millis(400);
 
 /// A store that remembers runs of jobs remembers the last one for ten periods.
@@ -55,7 +55,7 @@ pub async fn periods([one, two, three]: [LockManager; 3]) {
             match other.lock(&key).at_most_every(PERIOD).run(async |_| Ok::<_, LockError>(now())).await {
                 Ok(Some(began)) => return began,
                 Ok(None) => pause(10 * MS).await,
-                // On a machine that stalls it is unknown whether the job has run. That is no run.
+                // On a machine that stalls, it is unknown whether the job has run. This does not count as a run.
                 Err(error) if error.kind() == LockErrorKind::Unavailable => pause(10 * MS).await,
                 Err(error) => panic!("a job that has run is skipped: {error}"),
             }
@@ -70,7 +70,7 @@ async fn last(jobs: &impl JobRecords, key: &LockKey) -> Option<JobRecord> {
     jobs.last_run(key).await.unwrap_or_else(|error| panic!("last_run: {error}"))
 }
 
-/// Takes the lock and releases it, at the end of a run if it is one.
+/// Takes the lock and releases it. Ends a run with it if `succeeded` is given.
 async fn run(store: &impl LockBackend, key: &LockKey, site: &str, succeeded: Option<bool>) {
     let claim = Claim::new(key.clone(), 10 * SECOND);
     let request = AcquireRequest::new(claim.clone(), HolderInfo::new("here", 1, site));

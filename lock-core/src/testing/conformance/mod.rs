@@ -1,7 +1,7 @@
-//! What every store must do: feature `test-util`.
+//! The rules that every store must keep: feature `test-util`.
 //!
-//! [`conformance_tests!`](crate::conformance_tests) makes a test of each rule. The tests take a few seconds of
-//! real time. They pass on slow machines too: a failure that a stall of the machine explains does not count.
+//! [`conformance_tests!`](crate::conformance_tests) makes a test of each rule. The tests take a few seconds of real
+//! time. They also pass on slow machines: a failure that a stall of the machine explains does not count.
 
 mod all;
 mod blocked;
@@ -23,7 +23,7 @@ use crate::api::manager::LockManager;
 use crate::contract::backend::LockBackend;
 use crate::testing::within;
 
-/// How long a rule may take: most take less than a second, none more than ten.
+/// How long a rule may take. Most take less than a second, none more than ten.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// The rules, by the names of their tests.
@@ -46,9 +46,9 @@ pub mod rules {
 
 /// Declares one `#[test]` for each rule that a store must keep.
 ///
-/// The argument is the path of a function that starts whatever the store needs and returns a closure. Each
-/// call of the closure makes one more handle on *the same* locks, as another process would have. The
-/// closure owns what was started, and is dropped at the end of the test.
+/// The argument is the path of a function that starts the servers of the store and returns a closure. Each call of the
+/// closure makes one more handle on *the same* locks, as another process would have. The closure owns the servers, and
+/// is dropped at the end of the test.
 ///
 /// To test a new store, put these lines into a file of its `tests/` folder:
 ///
@@ -63,8 +63,8 @@ pub mod rules {
 /// lock_core::conformance_tests!(my_store);
 /// ```
 ///
-/// `cargo test` then runs `exclusion`, `fairness`, `fixed_lease` and the others, each by its name. To test
-/// two stores, use two modules. A rule that does not finish fails within a minute.
+/// `cargo test` then runs `exclusion`, `fairness`, `fixed_lease` and the others, each by its name. To test two stores,
+/// use two modules. A rule that does not finish fails within a minute.
 #[macro_export]
 macro_rules! conformance_tests {
     ($store:path) => {
@@ -89,7 +89,7 @@ macro_rules! conformance_tests {
     };
 }
 
-/// Checks what the machinery relies on, by calling the store itself.
+/// Checks the rules on which the machinery relies, by calls of the store itself.
 #[doc(hidden)]
 pub fn check_store<B, M, F>(name: &'static str, start: impl FnOnce() -> M + Send + 'static, rule: fn(B) -> F)
 where
@@ -100,7 +100,7 @@ where
     check(name, start, move |make| rule(make()));
 }
 
-/// Checks what users rely on, through three managers that share the same locks.
+/// Checks the rules on which users rely, through three managers that share the same locks.
 #[doc(hidden)]
 pub fn check_managers<B, M, F>(
     name: &'static str,

@@ -1,4 +1,4 @@
-//! Read-write locks and semaphores, in stores that have them.
+//! Rules for read-write locks and semaphores, in stores that have them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,7 +18,7 @@ use crate::types::mode::Mode;
 /// Longer than any stall of the machine.
 const TTL: Duration = Duration::from_secs(60);
 
-/// How long to look whether somebody comes in who must not.
+/// How long to check that a forbidden claim does not enter.
 const A_WHILE: Duration = Duration::from_millis(300);
 
 fn permits(units: u32, limit: u32) -> Mode {
@@ -43,7 +43,7 @@ async fn release(store: &impl LockBackend, claim: &Claim) -> Freed {
     store.release(&Release::new(claim.clone())).await.unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Readers are in together, with one token, and never beside a writer.
+/// Readers hold the lock together, with one token, and never together with a writer.
 pub async fn shared_phase(store: impl LockBackend) {
     let store = &store;
     let Some(part) = sharing(store) else { return };
@@ -118,7 +118,7 @@ pub async fn shared_limits(store: impl LockBackend) {
     granted(store, &ask(&Claim::new(key.clone(), TTL))).await;
 }
 
-/// Each holder has a lease of its own, whatever others do.
+/// Each holder has a lease of its own, whatever other claims do.
 pub async fn shared_leases(store: impl LockBackend) {
     if sharing(&store).is_none() {
         return;
@@ -143,7 +143,7 @@ pub async fn shared_leases(store: impl LockBackend) {
     let other = claim(TTL);
     lasts(refused(store, &other).await, since, 400 * MS, "and is");
     pause(500 * MS).await;
-    // It has nothing, unless the look above was too late.
+    // The claim has no lease, unless the check above was too late.
     let _ = store.withdraw(&other).await;
     shared(store, &ask(&claim(TTL))).await;
 }
@@ -193,7 +193,8 @@ pub async fn readers_and_writers(managers: [LockManager; 3]) {
         assert_eq!(first.token(), second.token());
         let mut writing = Box::pin(three.write(&key).with_wait(PATIENCE).acquire());
         assert!(tokio::select! { _ = &mut writing => false, () = pause(30 * MS) => true }, "a writer beside readers");
-        // Behind the writer, also in the processes that read already, once they have been told of it.
+        // These readers must wait behind the writer, even in processes that already read, once those have been told of
+        // it.
         let mut passed = 0;
         let [a, b, c] = loop {
             let mut behind = [&one, &two, &three].map(|locks| Box::pin(locks.read(&key).with_wait(PATIENCE).acquire()));
@@ -222,7 +223,7 @@ pub async fn readers_and_writers(managers: [LockManager; 3]) {
     give_back(take(&three, &key).await).await;
 }
 
-/// Lets as many in as there are permits, and no more, from several processes at once.
+/// Lets in as many callers as there are permits, and no more, from several processes at once.
 pub async fn permits_in_use(managers: [LockManager; 3]) {
     const PERMITS: u32 = 3;
     let key = key("permits");

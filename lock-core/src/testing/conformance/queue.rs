@@ -1,4 +1,4 @@
-//! What waiters rely on in a store that queues them.
+//! The rules on which waiters rely in a store that queues them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::types::key::LockKey;
 /// How long an unconfirmed place counts.
 const GRANT_TTL: Duration = Duration::from_millis(500);
 
-/// Waits until each manager hears of its turn at a key: before, it asks again and again, and others may pass it.
+/// Waits until each manager can hear of its turn at a key. Before that it polls, and other callers may pass it.
 pub(super) async fn all_hear(managers: &[LockManager; 3], key: &LockKey) {
     let engines = managers.each_ref().map(LockManager::engine);
     if !engines[0].queues {
@@ -40,8 +40,8 @@ pub(super) async fn all_hear(managers: &[LockManager; 3], key: &LockKey) {
     give_back(guard).await;
 }
 
-/// Drops waiters that no longer confirm their places, however many stand in a row: the lock passes to the
-/// first waiter behind them that still does. A store without a queue passes.
+/// Drops waiters that no longer confirm their places, even if many stand in a row. The lock passes to the first waiter
+/// behind them that still does. A store without a queue passes.
 pub async fn stopped_waiters(store: impl LockBackend) {
     if !store.capabilities().queue {
         return;
@@ -66,7 +66,7 @@ pub async fn stopped_waiters(store: impl LockBackend) {
         granted(&*store, &ask(&holder)).await;
         for _ in 0..3 {
             let request = queued(&claim(), GRANT_TTL);
-            // Of several servers, the one that has the key may be heard later than another.
+            // In a store of several servers, the one that has the key may become reachable later than another.
             let answered = soon("a waiter is queued", async {
                 loop {
                     match store.try_acquire(&request).await {
@@ -93,8 +93,8 @@ pub async fn stopped_waiters(store: impl LockBackend) {
     }
 }
 
-/// Keeps the places of claims that sleep, for as long as it lets them, and grants to them all the same. Whoever has just come
-/// stays awake. A store that lets nobody sleep passes.
+/// Keeps the places of claims that sleep, as long as it lets them, and still grants to them. A new claim stays awake. A
+/// store without sleeping passes.
 pub async fn sleeping_waiters(store: impl LockBackend) {
     if !store.capabilities().queue {
         return;
@@ -147,7 +147,7 @@ pub async fn sleeping_waiters(store: impl LockBackend) {
         assert_eq!(next, Some(sleeper.owner), "a claim that sleeps keeps its place");
         let grant = soon("the sleeper is told of its grant", reports.next_grant()).await;
         assert_eq!(grant.map(|grant| grant.claim.owner), Some(sleeper.owner));
-        // Its own request confirms the grant, or finds that it is over.
+        // Its own request confirms the grant, or finds that the grant has ended.
         let attempt = store.try_acquire(&queued(&sleeper)).await;
         assert!(matches!(attempt, Ok(Attempt::Granted { .. } | Attempt::Queued { .. })), "{attempt:?}");
         let _ = (store.release(&Release::new(sleeper)).await, store.withdraw(&second).await);

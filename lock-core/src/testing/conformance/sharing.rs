@@ -1,5 +1,4 @@
-//! Many callers want the same lock: they hold it one at a time and in turn, each with the lease it
-//! asked for.
+//! Many callers want the same lock. They hold it one at a time and in turn, each with the lease it asked for.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -22,8 +21,8 @@ struct Section {
 }
 
 impl Section {
-    /// Lets a holder in. Another holder that is still there, or was there with a greater token, is a
-    /// mistake only while both leases run: a stall of the machine ends leases.
+    /// Lets a holder in. Another holder that is still inside, or was inside with a greater token, is a mistake only
+    /// while both leases run. A stall of the machine ends leases.
     fn enter(&self, guard: LockGuard) -> Arc<LockGuard> {
         let guard = Arc::new(guard);
         let before = self.inside.lock().replace(Arc::clone(&guard));
@@ -43,7 +42,7 @@ impl Section {
                 *inside = None;
             }
         }
-        // Another holder that came in meanwhile may be looking at the guard, and then drops it.
+        // Another holder that entered in the meantime may be checking the guard, and then drops it.
         if let Some(guard) = Arc::into_inner(guard) {
             give_back(guard).await;
         }
@@ -56,7 +55,7 @@ async fn finish(mut tasks: JoinSet<()>) {
     }
 }
 
-/// Runs many tasks on one key: never two inside, tokens in the order of the grants.
+/// Runs many tasks on one key. Never two are inside, and tokens follow the order of the grants.
 pub async fn exclusion(managers: [LockManager; 3]) {
     let (key, section) = (key("exclusion"), Arc::new(Section::default()));
     let mut tasks = JoinSet::new();
@@ -74,8 +73,8 @@ pub async fn exclusion(managers: [LockManager; 3]) {
     finish(tasks).await;
 }
 
-/// Lets processes contend for one key: none may be left waiting while the others take turns. Where processes poll,
-/// because the store has no queue, each must only get its turns in time.
+/// Lets processes contend for one key. None may be left waiting while the others take turns. If processes poll, because
+/// the store has no queue, each must only get its turns in time.
 pub async fn fairness(managers: [LockManager; 3]) {
     let queues = managers[0].engine().queues;
     let (key, rounds) = (key("fairness"), 30);
@@ -102,12 +101,11 @@ pub async fn fairness(managers: [LockManager; 3]) {
     let turns = turns.lock();
     let bypassed = |(asked, granted): &(usize, usize)| turns.iter().filter(|(a, g)| a > asked && g < granted).count();
     let longest = turns.iter().map(bypassed).max().unwrap_or(0);
-    // Two turns of the others would be fair; the rest allows for a thread that is delayed before it has
-    // asked.
+    // Two turns of the others would be fair. The rest allows for a thread that is delayed before it has asked.
     assert!(!queues || longest <= rounds, "{longest} who came later were served first: {turns:?}");
 }
 
-/// Passes the lock on within one process: every holder has a token of its own, in order.
+/// Passes the lock on within one process. Every holder has its own token, in order.
 pub async fn handoff([manager, ..]: [LockManager; 3]) {
     let (key, section) = (key("handoff"), Arc::new(Section::default()));
     let mut tasks = JoinSet::new();
@@ -126,7 +124,7 @@ pub async fn handoff([manager, ..]: [LockManager; 3]) {
     give_back(take(&manager, &key).await).await;
 }
 
-/// Lets callers with different leases follow each other: each must get the lease it asked for.
+/// Lets callers with different leases follow each other. Each must get the lease it asked for.
 pub async fn mixed_terms([one, two, _]: [LockManager; 3]) {
     let key = key("mixed terms");
     let first = take(&one, &key).await;
@@ -138,7 +136,7 @@ pub async fn mixed_terms([one, two, _]: [LockManager; 3]) {
             Ok(guard) => guard,
             Err::<_, crate::types::error::LockError>(error) => panic!("mixed terms: {name}: {error}"),
         };
-        // A grant through the queue starts short and is raised at once, or when a third of it is over.
+        // A grant through the queue starts short. It is extended at once, or after a third of its time.
         let mut left = guard.remaining();
         while left <= ttl / 2 && guard.ensure_held().is_ok() {
             pause(50 * MS).await;

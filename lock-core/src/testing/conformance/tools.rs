@@ -1,4 +1,4 @@
-//! What the rules share.
+//! Helpers that the rules share.
 
 use std::future::Future;
 use std::time::Duration;
@@ -14,8 +14,7 @@ use crate::types::system::clock::{Clock, Timestamp};
 pub(super) const MS: Duration = Duration::from_millis(1);
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 
-/// How long to wait for something that must happen: less than the default lease, which would end by
-/// itself.
+/// How long to wait for an event that must happen. This is less than the default lease, which would end by itself.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Names a key that no other run uses.
@@ -33,8 +32,8 @@ pub(super) fn now() -> Timestamp {
     Clock::system().now()
 }
 
-/// Checks what must hold for a while after `since`. A failure is excused if the machine was so slow
-/// that the check came too late.
+/// Checks a condition that must hold for a while after `since`. A failure is excused if the machine was so slow that
+/// the check came too late.
 #[track_caller]
 pub(super) fn lasts(so: bool, since: Timestamp, at_least: Duration, rule: &str) {
     assert!(so || now().since(since) >= at_least, "{rule}");
@@ -45,7 +44,7 @@ pub(super) async fn take(manager: &LockManager, key: &LockKey) -> LockGuard {
     taken.unwrap_or_else(|error| panic!("a free lock must be granted: {error}"))
 }
 
-/// Releases a lock that nobody took away: at worst a stall of the machine has ended its lease.
+/// Releases a lock that was not taken away. At worst, a stall of the machine has ended its lease.
 pub(super) async fn give_back(guard: LockGuard) {
     let released = guard.release().await;
     let by_time = [LossReason::Expired, LossReason::Unreachable].map(ReleaseOutcome::AlreadyLost);
@@ -53,7 +52,7 @@ pub(super) async fn give_back(guard: LockGuard) {
     assert!(released.as_ref().is_ok_and(allowed), "a lock that is held must be released: {released:?}");
 }
 
-/// Waits for something that must happen.
+/// Waits for an event that must happen.
 pub(super) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
     #[expect(clippy::disallowed_methods, reason = "the suite measures stores that live in real time")]
     let output = tokio::time::timeout(PATIENCE, future).await;

@@ -1,4 +1,4 @@
-//! What a waiter may rely on, even if it does not wait to the end.
+//! The rules on which a waiter relies, even if it does not wait to the end.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -10,7 +10,7 @@ use crate::testing::Stopwatch;
 use crate::testing::conformance::tools::{MS, PATIENCE, SECOND, give_back, key, pause, take};
 use crate::types::error::LockErrorKind;
 
-/// Gives up after the time that the caller wants to wait, not earlier, and names the holder.
+/// Gives up after the time that the caller wants to wait, and not earlier. Names the holder.
 pub async fn budget([one, two, _]: [LockManager; 3]) {
     let key = key("budget");
     let guard = take(&one, &key).await;
@@ -43,8 +43,7 @@ pub async fn turn([one, two, _]: [LockManager; 3]) {
     assert!(remote.token() > token);
 }
 
-/// Lets waiters with different budgets queue: each gives up at its own time, without delaying the
-/// others.
+/// Lets waiters with different budgets queue. Each gives up at its own time, without delaying the others.
 pub async fn patience([one, two, _]: [LockManager; 3]) {
     let key = key("patience");
     let guard = take(&one, &key).await;
@@ -87,7 +86,7 @@ pub async fn cancellation([one, two, _]: [LockManager; 3]) {
     }
 }
 
-/// Drops waiters of the queue while the lock passes on: those behind them must still be served.
+/// Drops waiters of the queue while the lock passes on. The waiters behind them must still be served.
 pub async fn abandoned_places([one, two, three]: [LockManager; 3]) {
     for round in 0..20 {
         let key = key("abandoned places");

@@ -1,11 +1,11 @@
-//! What several processes did with locks, and whether it was right.
+//! Records of how several processes used locks, and a check of whether it was right.
 //!
-//! Every process appends lines to a file. All of them run on one machine, so that their readings of
-//! its clock can be compared. One checker reads the lines of all.
+//! Every process appends lines to a file. All processes run on one machine, so their readings of its clock can be
+//! compared. One checker reads the lines of all processes.
 //!
-//! An acquire without an answer never entered its critical section. So checking exclusion needs no
-//! search for an order of operations: it is enough that no two intervals *[granted, end]* of a key
-//! overlap, where the end is the earliest of: release sent, loss signalled, deadline passed.
+//! An acquire without an answer never entered its critical section. Checking exclusion therefore needs no search for an
+//! order of operations. It is enough that no two intervals *[granted, end]* of a key overlap. The end is the earliest
+//! of: release sent, loss signalled, deadline passed.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -27,7 +27,7 @@ pub enum Record {
     Grant { process: u32, attempt: u64, at: u64, key: String, token: u64, deadline: u64 },
     /// The deadline of a held lock was raised.
     Renew { process: u32, attempt: u64, deadline: u64 },
-    /// The holder stopped using the lock and is about to say so.
+    /// The holder stopped using the lock and is about to release it.
     Release { process: u32, at: u64, key: String, token: u64 },
     /// The holder was told that it lost the lock.
     Lost { process: u32, attempt: u64, at: u64 },
@@ -37,8 +37,7 @@ pub enum Record {
     Write { resource: String, at: u64, token: u64, accepted: bool },
     /// A process was killed, so its acquires need not end.
     Killed { process: u32, at: u64 },
-    /// The store lost data on purpose: a caller granted a lock in this time may meet another
-    /// holder.
+    /// The store lost data on purpose. A caller that is granted a lock in this time may meet another holder.
     Excuse { from: u64, until: u64 },
 }
 
@@ -62,7 +61,7 @@ impl fmt::Display for Record {
     }
 }
 
-/// Keys may contain any character, lines must not.
+/// Keys may contain any character, but a line must stay one line.
 fn one_line(text: &str) -> String {
     text.escape_default().to_string().replace(' ', "\\u{20}")
 }
@@ -124,13 +123,13 @@ pub struct Verdict {
     pub keys: usize,
     /// How many writes were checked.
     pub writes: usize,
-    /// Everything that was wrong.
+    /// All violations.
     pub violations: Vec<Violation>,
-    /// Overlaps and older tokens of grants that an [`Record::Excuse`] covers.
+    /// Overlaps and older tokens of grants that a [`Record::Excuse`] covers.
     pub excused: usize,
 }
 
-/// Something that must never happen.
+/// A fault that must never happen.
 ///
 /// See the example of [`History`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -172,17 +171,17 @@ impl History {
         Self { records }
     }
 
-    /// Reads the file that recorders wrote, and says what was right and wrong.
+    /// Reads the file that recorders wrote, and checks it.
     ///
     /// # Panics
     ///
-    /// If the file cannot be read.
+    /// Panics if the file cannot be read.
     #[must_use]
     pub fn check_file(path: &Path) -> Verdict {
         Self::check_text(&std::fs::read_to_string(path).expect("the history can be read"))
     }
 
-    /// Reads lines, and says what was right and wrong.
+    /// Reads lines, and checks them.
     #[must_use]
     pub fn check_text(text: &str) -> Verdict {
         let (mut records, mut unreadable) = (Vec::new(), Vec::new());
@@ -199,7 +198,7 @@ impl History {
         verdict
     }
 
-    /// Says what was right and wrong.
+    /// Checks the records.
     #[must_use]
     pub fn check(&self) -> Verdict {
         let mut by_key: BTreeMap<&str, Vec<Hold<'_>>> = BTreeMap::new();
@@ -216,12 +215,12 @@ impl History {
         Verdict { grants, keys, writes, violations, excused }
     }
 
-    /// Returns whether a line is the beginning of one whose writer was killed.
+    /// Returns whether a line was cut off because its writer was killed.
     fn was_cut(&self, line: &str) -> bool {
         let words: Vec<&str> = line.split(' ').collect();
         let process = words.get(1).copied().unwrap_or_default();
         self.records.iter().any(|record| match record {
-            // The number itself may be cut.
+            // The number itself may be cut off.
             Record::Killed { process: killed, .. } if words.len() <= 2 => killed.to_string().starts_with(process),
             Record::Killed { process: killed, .. } => killed.to_string() == process,
             _ => false,
@@ -320,7 +319,7 @@ fn end(hold: Option<&mut Hold<'_>>, at: u64) {
     }
 }
 
-/// Sweeps over the holds of one key in the order of their grants. Returns how much was wrong and excused.
+/// Sweeps over the holds of one key in the order of their grants. Returns how many faults were excused.
 fn check_key(holds: &mut [Hold<'_>], excuses: &[RangeInclusive<u64>], violations: &mut Vec<Violation>) -> usize {
     holds.sort_by_key(|hold| (hold.from, hold.token));
     let mut last: Option<&Hold<'_>> = None;
@@ -341,7 +340,7 @@ fn check_key(holds: &mut [Hold<'_>], excuses: &[RangeInclusive<u64>], violations
         } else {
             violations.extend(wrong);
         }
-        // A hold may outlast its successors: the one that ends last counts.
+        // A hold may outlast its successors, so the one that ends last counts.
         if last.is_none_or(|last| last.until() < hold.until()) {
             last = Some(hold);
         }

@@ -6,7 +6,7 @@ use crate::types::key::{LockKey, LockLabel};
 use crate::types::owner::OwnerId;
 use std::time::Duration;
 
-/// A hold of key `k` by attempt = token of process 1, with its end.
+/// Makes a hold of key `k` by process 1, with its end. The attempt has the number of the token.
 fn hold(token: u64, from: u64, deadline: u64) -> Vec<Record> {
     vec![
         Record::Start { process: 1, attempt: token, at: from - 1 },

@@ -11,10 +11,10 @@ use crate::testing::{Reply, Stopwatch};
 /// How many slots a cluster has.
 const SLOTS: i64 = 16384;
 
-/// Masters that share the slots evenly, and perhaps replicas. They are killed when this is dropped.
+/// Masters that share the slots evenly, and optional replicas. They are killed when this is dropped.
 ///
-/// No node counts as failed within a minute, however slow the machine is, so a failover happens
-/// only when a test makes it happen.
+/// No node counts as failed within a minute, however slow the machine is. A failover therefore happens only when a test
+/// makes it happen.
 ///
 /// ```no_run
 /// use lock_core::testing::RedisCluster;
@@ -29,11 +29,11 @@ pub struct RedisCluster {
 }
 
 impl RedisCluster {
-    /// Starts that many masters and waits until each of them knows that the cluster is complete.
+    /// Starts `masters` masters and waits until each of them knows that the cluster is complete.
     ///
     /// # Panics
     ///
-    /// If `redis-server` is not installed or does not start.
+    /// Panics if `redis-server` is not installed or does not start.
     #[must_use]
     pub fn start(masters: usize) -> Self {
         Self::with(RedisServer::builder(), masters)
@@ -43,7 +43,7 @@ impl RedisCluster {
     ///
     /// # Panics
     ///
-    /// As [`start`](Self::start).
+    /// Like [`start`](Self::start).
     #[must_use]
     pub fn with(settings: RedisServerBuilder, masters: usize) -> Self {
         let mut settings = settings.with("cluster-enabled", "yes").with("cluster-node-timeout", "60000");
@@ -54,7 +54,7 @@ impl RedisCluster {
         }
         let cluster = Self { masters: (0..masters).map(|_| settings.clone().start()).collect(), settings };
         for (index, master) in cluster.masters.iter().enumerate() {
-            // Two nodes with the same epoch would first have to agree which of them gets another.
+            // Two nodes with the same epoch would first have to agree which of them gets another epoch.
             ok(master, &["CLUSTER", "SET-CONFIG-EPOCH", &(index + 1).to_string()]);
             let [first, next] = [index, index + 1].map(|index| SLOTS * index as i64 / masters as i64);
             let slots: Vec<String> = (first..next).map(|slot| slot.to_string()).collect();
@@ -67,11 +67,11 @@ impl RedisCluster {
         cluster
     }
 
-    /// Starts a replica of a master and waits until it has what the master has.
+    /// Starts a replica of a master and waits until it has the master's data.
     ///
     /// # Panics
     ///
-    /// As [`start`](Self::start).
+    /// Like [`start`](Self::start).
     #[must_use]
     pub fn start_replica_of(&self, master: usize) -> RedisServer {
         let replica = self.settings.clone().start();
@@ -97,16 +97,16 @@ impl RedisCluster {
         &self.masters
     }
 
-    /// Ends a master at once.
+    /// Kills a master.
     pub fn kill(&mut self, master: usize) {
         self.masters[master].kill();
     }
 
-    /// Starts a master again that was ended. It has its place in the cluster, and no data.
+    /// Restarts a master that was killed. It has its place in the cluster, and no data.
     ///
     /// # Panics
     ///
-    /// If it does not start.
+    /// Panics if it does not start.
     pub fn restart(&mut self, master: usize) {
         self.masters[master].restart();
     }
@@ -115,7 +115,7 @@ impl RedisCluster {
     ///
     /// # Panics
     ///
-    /// If a server does not answer.
+    /// Panics if a server does not answer.
     #[must_use]
     pub fn key_on(&self, master: usize, prefix: &str) -> String {
         let count = self.masters.len() as i64;
@@ -128,19 +128,19 @@ impl RedisCluster {
     ///
     /// # Panics
     ///
-    /// As [`key_on`](Self::key_on).
+    /// Like [`key_on`](Self::key_on).
     #[must_use]
     pub fn key_among(&self, slots: Range<u16>, prefix: &str) -> String {
         let among = |key: &String| slots.contains(&u16::try_from(self.slot(key)).unwrap_or(u16::MAX));
         (0..).map(|number| format!("{prefix}{number}")).find(among).expect("some key lies there")
     }
 
-    /// Moves slots one after the other, with every key in them, and does not wait until other masters know. Begins one
-    /// move each time that `apart` has passed.
+    /// Moves slots one after the other, with every key in them, without waiting until other masters know. Begins a move
+    /// each time that `apart` has passed.
     ///
     /// # Panics
     ///
-    /// As [`move_slot`](Self::move_slot).
+    /// Like [`move_slot`](Self::move_slot).
     pub fn move_slots(&self, slots: Range<u16>, from: usize, to: usize, apart: Duration) {
         let [source_id, target_id] = [from, to].map(|at| id(&self.masters[at]));
         let [mut source, mut target] = [from, to].map(|at| self.masters[at].session());
@@ -161,11 +161,11 @@ impl RedisCluster {
         }
     }
 
-    /// Begins to move the slot of a key from one master to another. Nothing in it is moved yet.
+    /// Begins to move the slot of a key from one master to another. No key is moved yet.
     ///
     /// # Panics
     ///
-    /// If the slot is not served by `from`.
+    /// Panics if the slot is not served by `from`.
     pub fn open_slot(&self, key: &str, from: usize, to: usize) {
         let (slot, [from, to]) = (self.slot(key).to_string(), [from, to].map(|at| &self.masters[at]));
         ok(to, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &id(from)]);
@@ -176,7 +176,7 @@ impl RedisCluster {
     ///
     /// # Panics
     ///
-    /// If there are none of them.
+    /// Panics if none of them exists.
     pub fn move_keys(&self, keys: &[&str], from: usize, to: usize) {
         let moved = self.migrate(keys, &mut self.masters[from].session(), to);
         assert_eq!(moved, Reply::Text("OK".to_owned()), "{keys:?}");
@@ -197,7 +197,7 @@ impl RedisCluster {
     ///
     /// # Panics
     ///
-    /// If the old master still has keys of the slot.
+    /// Panics if the old master still has keys of the slot.
     pub fn close_slot(&self, key: &str, from: usize, to: usize) {
         let (slot, owner) = (self.slot(key).to_string(), id(&self.masters[to]));
         for master in [to, from] {
@@ -218,7 +218,7 @@ impl RedisCluster {
     ///
     /// # Panics
     ///
-    /// If a key cannot be moved: one that was made at the other master meanwhile is in its way.
+    /// Panics if a key cannot be moved, for example because it was also made at the other master in the meantime.
     pub fn move_slot(&self, key: &str, from: usize, to: usize) {
         self.open_slot(key, from, to);
         self.drain_slot(key, from, to);
@@ -229,7 +229,7 @@ impl RedisCluster {
     ///
     /// # Panics
     ///
-    /// As [`move_slot`](Self::move_slot).
+    /// Like [`move_slot`](Self::move_slot).
     pub fn drain_slot(&self, key: &str, from: usize, to: usize) {
         self.drain(&self.slot(key).to_string(), &mut self.masters[from].session(), to);
     }
@@ -244,7 +244,7 @@ impl RedisCluster {
                 return;
             }
             let moved = self.migrate(&keys, from, to);
-            // They may have been deleted meanwhile.
+            // They may have been deleted in the meantime.
             assert!(matches!(moved.text(), "OK" | "NOKEY"), "{keys:?}: {moved:?}");
         }
     }
@@ -260,7 +260,7 @@ fn wait_until_all_know<'a>(nodes: impl Iterator<Item = &'a RedisServer>) {
     let knows = |node: &&RedisServer| {
         let info = node.command(&["CLUSTER", "INFO"]);
         let known = info.text().lines().find_map(|line| line.strip_prefix("cluster_known_nodes:")?.trim().parse().ok());
-        // Replicas that were started before are known too.
+        // Replicas that were started earlier are known too.
         info.text().contains("cluster_state:ok") && known.is_some_and(|known: usize| known >= nodes.len())
     };
     assert!(wait_until(|| nodes.iter().all(knows)), "the nodes do not find together");

@@ -1,4 +1,4 @@
-//! Real servers, started for one test, and a faulty network before them.
+//! Real servers, started for one test, and a faulty network in front of them.
 
 pub(crate) mod cluster;
 #[cfg(unix)]

@@ -11,10 +11,10 @@ use std::sync::{Arc, Weak};
 use crate::testing::servers::server::{free_port, wait_until};
 use crate::types::system::sync::Mutex;
 
-/// Servers refuse to run as root, and run as this user instead.
+/// The uid under which servers run if the tests run as root: they refuse to run as root.
 const NOBODY: u32 = 65534;
 
-/// Ends the server and removes its folder when standard input ends: also if the test that started it is killed.
+/// Ends the server and removes its folder when standard input ends, even if the test that started it is killed.
 const GUARDED: &str = r#"
 folder=$1; shift
 "$@" >"$folder/log" 2>&1 &
@@ -27,10 +27,10 @@ wait $server
 rm -rf "$folder"
 "#;
 
-/// A PostgreSQL server of a test's own: on a free port, in a directory that is removed with it.
+/// A PostgreSQL server for one test: on a free port, in a directory that is removed with it.
 ///
-/// Whoever connects from this machine is let in: as `test`, who may do everything, to the database `postgres`. Commits are not
-/// flushed to the disk, which a test does not need.
+/// Every connection from this machine is accepted: as `test`, a superuser, to the database `postgres`. Commits are not
+/// flushed to the disk, because a test does not need that.
 ///
 /// ```no_run
 /// use lock_core::testing::PostgresServer;
@@ -53,27 +53,27 @@ impl PostgresServer {
     ///
     /// # Panics
     ///
-    /// If PostgreSQL is not installed or does not start. A test is never skipped because of that.
+    /// Panics if PostgreSQL is not installed or does not start. A test is never skipped because of that.
     #[must_use]
     pub fn start() -> Self {
         Self::start_with(&[])
     }
 
-    /// Starts a server with settings of `postgresql.conf`, such as `("statement_timeout", "1ms")`.
+    /// Starts a server with settings of `postgresql.conf`, for example `("statement_timeout", "1ms")`.
     ///
     /// # Panics
     ///
-    /// As [`start`](Self::start).
+    /// Like [`start`](Self::start).
     #[must_use]
     pub fn start_with(settings: &[(&str, &str)]) -> Self {
         Self::initialised(settings).started()
     }
 
-    /// Starts a server with this certificate and key (PEM), which lets nobody in without TLS.
+    /// Starts a server with this certificate and key (PEM). It refuses connections without TLS.
     ///
     /// # Panics
     ///
-    /// As [`start`](Self::start).
+    /// Like [`start`](Self::start).
     #[must_use]
     pub fn start_with_tls(certificate: &Path, key: &Path) -> Self {
         let server = Self::initialised(&[("ssl", "on"), ("ssl_cert_file", "own.pem"), ("ssl_key_file", "own.key")]);
@@ -81,7 +81,7 @@ impl PostgresServer {
         for (from, name) in [(certificate, "own.pem"), (key, "own.key")] {
             let file = data.join(name);
             fs::copy(from, &file).expect("the certificate can be copied");
-            // The server refuses a key that others may read.
+            // The server refuses a key that other users may read.
             fs::set_permissions(&file, fs::Permissions::from_mode(0o600))
                 .expect("a file of ours can be closed to others");
             give_away(&file);
@@ -90,12 +90,12 @@ impl PostgresServer {
         server.started()
     }
 
-    /// Starts a standby, which repeats all that this server does, and is called by this name there. `port` is where it finds this server:
-    /// its own, or that of a [`FaultProxy`](crate::testing::FaultProxy) before it.
+    /// Starts a standby, which replicates this server and has this name there. `port` is where it finds this server:
+    /// its own port, or the port of a [`FaultProxy`](crate::testing::FaultProxy) in front of it.
     ///
     /// # Panics
     ///
-    /// As [`start`](Self::start).
+    /// Like [`start`](Self::start).
     #[must_use]
     pub fn standby(&self, name: &str, port: u16) -> Self {
         let folder = new_folder();
@@ -109,17 +109,18 @@ impl PostgresServer {
         Self { folder, port: 0, settings: vec!["wal_retrieve_retry_interval=200ms".to_owned()], guard: None }.started()
     }
 
-    /// Makes a standby a server of its own, which takes writes.
+    /// Promotes a standby to a server of its own, which takes writes.
     ///
     /// # Panics
     ///
-    /// If it does not become one within a minute.
+    /// Panics if it is not promoted within a minute.
     pub fn promote(&self) {
         assert_eq!(self.run("SELECT pg_promote(true, 60)"), "t", "the standby was promoted");
     }
 
-    /// Returns which of these programs is not installed, and what installs it: `initdb` for a server, `pgbouncer` for a
-    /// [`pooler`](Self::pooler). `None` if all of them are. For programs that name what they cannot run; a test fails instead.
+    /// Returns which of these programs is not installed, and how to install it: `initdb` for a server, `pgbouncer` for
+    /// a [`pooler`](Self::pooler). `None` if all of them are installed. For programs that name what they cannot run; a
+    /// test fails instead.
     #[must_use]
     pub fn missing(programs: &[&str]) -> Option<String> {
         let missing = programs.iter().find(|name| find(name).is_none())?;
@@ -141,7 +142,7 @@ impl PostgresServer {
     fn started(mut self) -> Self {
         for _ in 0..5 {
             self.port = free_port(false);
-            // Somebody may take the port before the server does.
+            // Another process may take the port before the server does.
             if self.launch() {
                 return self;
             }
@@ -149,11 +150,11 @@ impl PostgresServer {
         panic!("PostgreSQL does not start; its log ends with:\n{}", self.log_tail());
     }
 
-    /// Returns the server that tests of this process share, and starts it for the first of them. It ends with the last.
+    /// Returns the server that tests of this process share. The first test starts it, and it ends with the last one.
     ///
     /// # Panics
     ///
-    /// As [`start`](Self::start).
+    /// Like [`start`](Self::start).
     #[must_use]
     pub fn shared() -> Arc<Self> {
         static SHARED: Mutex<Weak<PostgresServer>> = Mutex::new(Weak::new());
@@ -195,11 +196,11 @@ impl PostgresServer {
         self.port
     }
 
-    /// Starts a pooler by transaction before the server.
+    /// Starts a pooler in transaction mode in front of the server.
     ///
     /// # Panics
     ///
-    /// If `pgbouncer` is not installed or does not start.
+    /// Panics if `pgbouncer` is not installed or does not start.
     #[must_use]
     pub fn pooler(&self) -> PostgresPooler {
         let mut said = String::new();
@@ -218,7 +219,7 @@ impl PostgresServer {
                 said = fs::read_to_string(pooler.folder.join("log")).unwrap_or_default();
                 said.contains("process up") || said.contains("FATAL")
             });
-            // Somebody may take the port before the pooler does.
+            // Another process may take the port before the pooler does.
             if up && !said.contains("FATAL") {
                 return pooler;
             }
@@ -226,25 +227,25 @@ impl PostgresServer {
         panic!("pgbouncer does not start: {said}");
     }
 
-    /// Runs statements as the user `test`, and returns their rows, one a line, with `|` between the columns.
+    /// Runs statements as the user `test`. Returns their rows, one per line, with `|` between the columns.
     ///
     /// # Panics
     ///
-    /// If one of them fails.
+    /// Panics if one of them fails.
     #[expect(clippy::must_use_candidate, reason = "most statements are run for what they do")]
     pub fn run(&self, sql: &str) -> String {
         self.try_run(sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
     }
 
-    /// Runs statements, each of them a transaction unless they say otherwise.
+    /// Runs statements. Each is a transaction unless the statements say otherwise.
     ///
     /// # Errors
     ///
-    /// What `psql` says.
+    /// The error text of `psql`.
     ///
     /// # Panics
     ///
-    /// If `psql` is missing.
+    /// Panics if `psql` is missing.
     pub fn try_run(&self, sql: &str) -> Result<String, String> {
         let mut client = Command::new(program("psql"));
         client.args(["-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", "-U", "test", "-d", "postgres"]);
@@ -256,7 +257,7 @@ impl PostgresServer {
             .spawn()
             .expect("psql can be run");
         let mut input = client.stdin.take().expect("it is piped");
-        // One that ends early does not read all of it.
+        // If `psql` ends early, it does not read all of the input.
         let _ = std::io::Write::write_all(&mut input, sql.as_bytes());
         drop(input);
         let output = client.wait_with_output().expect("psql ends");
@@ -276,7 +277,7 @@ impl Drop for PostgresServer {
     }
 }
 
-/// A pooler by transaction before a [`PostgresServer`], which is named by its [`pooler`](PostgresServer::pooler).
+/// A pooler in transaction mode in front of a [`PostgresServer`], made by its [`pooler`](PostgresServer::pooler).
 ///
 /// See the example of [`PostgresServer`].
 #[derive(Debug)]
@@ -309,7 +310,7 @@ fn new_folder() -> PathBuf {
     folder
 }
 
-/// Gives a file of root's to the user as whom servers run.
+/// Gives a file of root to the user under which servers run.
 fn give_away(file: &Path) {
     if is_root() {
         std::os::unix::fs::chown(file, Some(NOBODY), Some(NOBODY)).expect("root may give a file away");
@@ -333,7 +334,7 @@ fn end(guard: Option<Child>, folder: &Path) {
     let _ = fs::remove_dir_all(folder);
 }
 
-/// Finds a program of PostgreSQL, which must be there.
+/// Finds a program of PostgreSQL, which must be installed.
 fn program(name: &str) -> PathBuf {
     find(name).unwrap_or_else(|| panic!("{name} is missing; install PostgreSQL with: sh scripts/need-databases.sh"))
 }
@@ -341,11 +342,11 @@ fn program(name: &str) -> PathBuf {
 fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    // Where Debian puts the servers.
+    // Debian installs the servers here.
     if let Ok(versions) = fs::read_dir("/usr/lib/postgresql") {
         folders.splice(0..0, versions.flatten().map(|version| version.path().join("bin")));
     }
-    // Those of another version, where somebody names them; what they lack is the machine's.
+    // The folder of another version, if this variable names one. Programs that it lacks are taken from the machine.
     folders.splice(0..0, std::env::var_os("LOCK_TEST_POSTGRES").map(PathBuf::from));
     folders.push("/usr/sbin".into());
     folders.into_iter().map(|folder| folder.join(name)).find(|path| path.is_file())
@@ -357,12 +358,12 @@ fn unprivileged(program: &Path, folder: &Path) -> Command {
     command
 }
 
-/// Takes rights away, and the settings of whoever runs the tests.
+/// Drops privileges, and removes the settings of the user who runs the tests.
 fn prepare(command: &mut Command, folder: &Path) {
     if is_root() {
         command.uid(NOBODY).gid(NOBODY);
     }
-    // Two servers that are made at a time would delete each other's files in /tmp.
+    // Two servers that are made at the same time would delete each other's files in /tmp.
     command.env("LC_ALL", "C").env("HOME", "/nonexistent").env("TMPDIR", folder).current_dir(folder);
 }
 

@@ -14,11 +14,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::types::system::clock::{Clock, Timestamp};
 use crate::types::system::sync::Mutex;
 
-/// Sits between clients and one server, on a thread of its own.
+/// Sits between clients and one server, on its own thread.
 ///
-/// It passes bytes on faithfully until it is told otherwise. Like TCP, it never loses bytes from
-/// the middle of a connection: it holds back the bytes that it does not pass on, or ends the
-/// connection.
+/// It passes bytes on faithfully until it is told otherwise. Like TCP, it never loses bytes from the middle of a
+/// connection: it holds back the bytes that it does not pass on, or ends the connection.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -66,7 +65,7 @@ struct Faults {
 struct Generation {
     /// Dropped when they must end.
     lives: watch::Sender<()>,
-    /// Each holds one of these, so that the receiver tells when the last has ended.
+    /// Each connection holds one of these, so the receiver tells when the last has ended.
     open: std::sync::mpsc::Sender<()>,
     ended: std::sync::mpsc::Receiver<()>,
 }
@@ -92,7 +91,7 @@ impl FaultProxy {
     ///
     /// # Panics
     ///
-    /// If no port is free.
+    /// Panics if no port is free.
     #[must_use]
     pub fn start(server_port: u16) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -137,7 +136,7 @@ impl FaultProxy {
         self.address.port()
     }
 
-    /// Delays every byte of a direction by the same time, as a long cable does.
+    /// Delays every byte of a direction by the same time, like a long cable.
     pub fn delay(&self, direction: Direction, delay: Duration) {
         self.lane(direction).policy.send_modify(|policy| policy.delay = delay);
     }
@@ -166,7 +165,7 @@ impl FaultProxy {
         let _ = ended.recv();
     }
 
-    /// Stops passing bytes on over the current connections, which stay open. New ones work.
+    /// Stops passing bytes on over the current connections, which stay open. New connections work.
     pub fn strand_connections(&self) {
         self.faults.strand.send_modify(|generation| *generation += 1);
     }
@@ -176,8 +175,8 @@ impl FaultProxy {
         self.faults.refuse.store(refuse, Ordering::SeqCst);
     }
 
-    /// Leads new connections to another server, like a virtual address that has moved. Current
-    /// connections stay where they are.
+    /// Leads new connections to another server, like a virtual address that has moved. Current connections stay where
+    /// they are.
     pub fn lead_to(&self, server_port: u16) {
         self.faults.port.store(server_port, Ordering::SeqCst);
     }
@@ -276,7 +275,7 @@ impl Lane {
 async fn accept(listener: &TcpListener, faults: &Arc<Faults>, handle: &tokio::runtime::Handle) {
     while let Ok((client, _)) = listener.accept().await {
         let (mut killed, open) = {
-            // Under the lock, so that whoever refuses and then kills leaves no connection alive.
+            // Checked under the lock. A test that first refuses and then kills therefore leaves no connection alive.
             let current = faults.current();
             if faults.refuse.load(Ordering::SeqCst) {
                 continue;
@@ -316,7 +315,7 @@ async fn connect(client: TcpStream, faults: &Faults) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Passes bytes on. Reading goes on while what was read is delayed, so that delays do not add up.
+/// Passes bytes on. Reading continues while earlier bytes are delayed, so that delays do not add up.
 async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, lane: &Lane) {
     let (arrived, mut due) = mpsc::unbounded_channel::<(Timestamp, Vec<u8>)>();
     let read = async move {
@@ -336,7 +335,7 @@ async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, lane: &Lane) {
         while let Some((at, bytes)) = due.recv().await {
             let delay = policy.borrow_and_update().delay;
             let due = at.after(delay);
-            // A timer takes a millisecond also for what is due already, and delays would add up.
+            // A timer takes a millisecond even for a time that has passed, and such delays would add up.
             if due > clock.now() {
                 clock.sleep_until(due).await;
             }

@@ -1,19 +1,19 @@
-//! A server's answers, read without the client under test.
+//! A server's replies, read without the client under test.
 
 use std::io::BufRead;
 
-/// A server's answer to [`RedisServer::command`](crate::testing::RedisServer::command).
+/// A server's reply to [`RedisServer::command`](crate::testing::RedisServer::command).
 ///
 /// See the example of [`RedisServer`](crate::testing::RedisServer).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Nothing: the key does not exist, the condition did not hold.
+    /// No value: the key does not exist, or the condition did not hold.
     Nil,
     /// A number.
     Int(i64),
     /// A string or a status.
     Text(String),
-    /// Several answers.
+    /// Several replies.
     List(Vec<Self>),
     /// An error, code first.
     Error(String),
@@ -24,7 +24,7 @@ impl Reply {
     ///
     /// # Panics
     ///
-    /// If this is another kind of answer.
+    /// Panics if this is another kind of reply.
     #[must_use]
     pub fn text(&self) -> &str {
         match self {
@@ -37,7 +37,7 @@ impl Reply {
     ///
     /// # Panics
     ///
-    /// If this is another kind of answer.
+    /// Panics if this is another kind of reply.
     #[must_use]
     pub fn int(&self) -> i64 {
         match self {

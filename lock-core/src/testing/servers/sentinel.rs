@@ -8,8 +8,8 @@ const SERVICE: &str = "mymaster";
 
 /// A master, its replicas and its sentinels. They are killed when this is dropped.
 ///
-/// No server counts as failed within a minute, however slow the machine is, until
-/// [`notice_within`](Self::notice_within) says otherwise.
+/// No server counts as failed within a minute, however slow the machine is, unless
+/// [`notice_within`](Self::notice_within) sets another time.
 ///
 /// ```no_run
 /// use lock_core::LockManager;
@@ -29,7 +29,7 @@ pub struct RedisSentinels {
     /// The first master, then its replicas.
     servers: Vec<RedisServer>,
     sentinels: Vec<RedisServer>,
-    /// What the replicas and the sentinels know as the first master.
+    /// The proxy that the replicas and the sentinels know as the first master.
     front: Option<FaultProxy>,
 }
 
@@ -72,7 +72,7 @@ impl RedisSentinelsBuilder {
         self
     }
 
-    /// Lets replicas and sentinels reach the first master only through a [`FaultProxy`], while others may go past it.
+    /// Lets replicas and sentinels reach the first master only through a [`FaultProxy`]. Other clients may bypass it.
     #[must_use]
     pub fn behind_a_proxy(mut self) -> Self {
         self.proxied = true;
@@ -83,7 +83,7 @@ impl RedisSentinelsBuilder {
     ///
     /// # Panics
     ///
-    /// If `redis-server` is not installed or does not start.
+    /// Panics if `redis-server` is not installed or does not start.
     #[must_use]
     pub fn start(self) -> RedisSentinels {
         // A replica need not wait for others that may come later.
@@ -111,8 +111,8 @@ impl RedisSentinelsBuilder {
             (0..self.sentinels).map(|_| self.sentinel.clone().with_sentinel_config(&config).start()).collect();
         let started = RedisSentinels { servers, sentinels, front };
         for sentinel in &started.sentinels {
-            // One that had no processor for two seconds would do nothing for half a minute, and then find every
-            // replica too old to take over. Before Redis 7 that cannot be changed.
+            // A sentinel that was stalled for two seconds would do nothing for half a minute. It would then find every
+            // replica too old to take over. Before Redis 7 this cannot be changed.
             sentinel.command(&["SENTINEL", "DEBUG", "tilt-trigger", "60000"]);
         }
         let others = format!("\nnum-other-sentinels\n{}\n", self.sentinels - 1);
@@ -134,7 +134,7 @@ impl RedisSentinels {
     ///
     /// # Panics
     ///
-    /// If `redis-server` is not installed or does not start.
+    /// Panics if `redis-server` is not installed or does not start.
     #[must_use]
     pub fn start() -> Self {
         Self::builder().start()
@@ -155,18 +155,18 @@ impl RedisSentinels {
         format!("redis+sentinel://{}/{SERVICE}", hosts.join(","))
     }
 
-    /// Returns a URL that goes past the proxy.
+    /// Returns a URL that bypasses the proxy.
     ///
     /// # Panics
     ///
-    /// If there is none.
+    /// Panics without a proxy.
     #[must_use]
     pub fn direct_url(&self) -> String {
         let (front, master) = (self.front().port(), self.servers[0].port());
         format!("{}?nat=127.0.0.1:{front}>127.0.0.1:{master}", self.url())
     }
 
-    /// Returns the first master and its replicas, whatever they are now.
+    /// Returns the first master and its replicas, whatever roles they have now.
     #[must_use]
     pub fn servers(&self) -> &[RedisServer] {
         &self.servers
@@ -178,7 +178,7 @@ impl RedisSentinels {
         &self.sentinels
     }
 
-    /// Returns the sentinels, to kill them.
+    /// Returns the sentinels mutably, so that a test can kill them.
     pub fn sentinels_mut(&mut self) -> &mut [RedisServer] {
         &mut self.sentinels
     }
@@ -187,17 +187,17 @@ impl RedisSentinels {
     ///
     /// # Panics
     ///
-    /// If there is none.
+    /// Panics without a proxy.
     #[must_use]
     pub fn front(&self) -> &FaultProxy {
         self.front.as_ref().expect("it was started behind a proxy")
     }
 
-    /// Returns which server a sentinel names as the master, by its place.
+    /// Returns which server a sentinel names as the master, by its index.
     ///
     /// # Panics
     ///
-    /// If it names none of them.
+    /// Panics if it names none of them.
     #[must_use]
     pub fn master_of(&self, sentinel: usize) -> usize {
         let named = words(&self.sentinels[sentinel].command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE]));
@@ -209,7 +209,7 @@ impl RedisSentinels {
         self.servers.iter().position(|server| is_named(server.port())).expect("a server of ours is the master")
     }
 
-    /// Returns which server every sentinel names as the master; `None` while they do not agree.
+    /// Returns which server every sentinel names as the master. `None` while they do not agree.
     #[must_use]
     pub fn master(&self) -> Option<usize> {
         let masters: Vec<usize> = (0..self.sentinels.len())
@@ -219,7 +219,7 @@ impl RedisSentinels {
         masters.first().copied().filter(|first| masters.iter().all(|master| master == first))
     }
 
-    /// Lets the sentinels take a silent master for dead after that many milliseconds.
+    /// Makes the sentinels consider a silent master dead after this many milliseconds.
     pub fn notice_within(&self, millis: u32) {
         for sentinel in &self.sentinels {
             let set = ["SENTINEL", "SET", SERVICE, "down-after-milliseconds", &millis.to_string()];
@@ -227,30 +227,31 @@ impl RedisSentinels {
         }
     }
 
-    /// Ends the process of a server at once.
+    /// Kills the process of a server.
     pub fn kill(&mut self, server: usize) {
         self.servers[server].kill();
     }
 
-    /// Starts a server again that was ended, without its data.
+    /// Restarts a server that was killed, without its data.
     ///
     /// # Panics
     ///
-    /// If it does not start.
+    /// Panics if it does not start.
     pub fn restart(&mut self, server: usize) {
         self.servers[server].restart();
     }
 
-    /// Makes another server the master, as an operator would, and waits until every sentinel knows. Returns which.
+    /// Makes another server the master, like an operator, and waits until every sentinel knows. Returns its index.
     ///
     /// # Panics
     ///
-    /// If there is no failover within a minute.
+    /// Panics if the failover does not happen within a minute.
     #[expect(clippy::must_use_candidate, reason = "called for what it does")]
     pub fn fail_over(&self) -> usize {
         let before = self.master().expect("the sentinels agree");
         let replaced = || {
-            // Sentinels give a failover up when a replica does not take over in time. While one is under way this is refused.
+            // Sentinels give up a failover when a replica does not take over in time. While a failover is under way,
+            // this command is refused.
             if self.master_of(0) == before {
                 self.sentinels[0].command(&["SENTINEL", "FAILOVER", SERVICE]);
             }
@@ -260,11 +261,11 @@ impl RedisSentinels {
         self.master().expect("they have just agreed")
     }
 
-    /// Waits until every sentinel names another server as the master. Returns which.
+    /// Waits until every sentinel names another server as the master. Returns its index.
     ///
     /// # Panics
     ///
-    /// If there is none within a minute.
+    /// Panics if this does not happen within a minute.
     #[expect(clippy::must_use_candidate, reason = "called for what it waits for")]
     pub fn wait_for_another_than(&self, before: usize) -> usize {
         assert!(wait_until(|| self.master().is_some_and(|master| master != before)), "the master is not replaced");
@@ -272,7 +273,7 @@ impl RedisSentinels {
     }
 }
 
-/// Returns all words of a nested answer, each on a line of its own.
+/// Returns all words of a nested reply, each on its own line.
 fn words(reply: &Reply) -> String {
     match reply {
         Reply::List(items) => items.iter().map(words).collect(),

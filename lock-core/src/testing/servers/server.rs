@@ -14,11 +14,10 @@ use crate::testing::servers::session::Session;
 use crate::types::system::clock::Clock;
 use crate::types::system::sync::{Mutex, MutexGuard};
 
-/// How long a server may take to start, and to answer one command, on a machine that is busy.
+/// How long a server may take to start, and to answer one command, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A Redis server for one test: on a free port, without persistence, in a directory that is removed
-/// with it.
+/// A Redis server for one test: on a free port, without persistence, in a directory that is removed with it.
 ///
 /// It is killed and reaped when this is dropped.
 ///
@@ -63,14 +62,14 @@ pub struct RedisServerBuilder {
 }
 
 impl RedisServerBuilder {
-    /// Starts a program other than the first `redis-server` of `PATH`.
+    /// Starts another program than the first `redis-server` of `PATH`.
     #[must_use]
     pub fn with_program(mut self, program: &str) -> Self {
         self.program = Some(program.to_owned());
         self
     }
 
-    /// Asks clients for a password.
+    /// Requires a password from clients.
     #[must_use]
     pub fn with_password(mut self, password: &str) -> Self {
         self.password = Some(password.to_owned());
@@ -83,15 +82,15 @@ impl RedisServerBuilder {
         self.with("maxmemory", limit).with("maxmemory-policy", policy)
     }
 
-    /// Listens on a Unix socket too.
+    /// Also listens on a Unix socket.
     #[must_use]
     pub fn with_unix_socket(mut self) -> Self {
         self.unix_socket = true;
         self
     }
 
-    /// Speaks TLS on a second port, with a certificate and its key in PEM files. Does not ask clients
-    /// for a certificate.
+    /// Speaks TLS on a second port, with a certificate and its key in PEM files. Does not ask clients for a
+    /// certificate.
     #[must_use]
     pub fn with_tls(mut self, certificate: &Path, key: &Path) -> Self {
         self.tls = true;
@@ -100,10 +99,10 @@ impl RedisServerBuilder {
             .with("tls-auth-clients", "no")
     }
 
-    /// Sets any directive of `redis.conf`, to several words if the value has spaces.
+    /// Sets any directive of `redis.conf`. A value with spaces becomes several words.
     #[must_use]
     pub fn with(self, directive: &str, value: &str) -> Self {
-        // Redis 6.2 takes an argument with spaces for one word.
+        // Redis 6.2 takes an argument with spaces as one word.
         let words: Vec<&str> = if value.is_empty() { vec![""] } else { value.split(' ').collect() };
         self.with_words(directive, &words)
     }
@@ -135,7 +134,7 @@ impl RedisServerBuilder {
     ///
     /// # Panics
     ///
-    /// If `redis-server` is not installed or does not start. A test is never skipped because of that.
+    /// Panics if `redis-server` is not installed or does not start. A test is never skipped because of that.
     #[must_use]
     pub fn start(self) -> RedisServer {
         static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -146,7 +145,7 @@ impl RedisServerBuilder {
         for _ in 0..5 {
             let bus = server.settings.arguments.iter().any(|argument| argument == "--cluster-enabled");
             (server.port, server.tls_port) = (free_port(bus), free_port(false));
-            // Somebody may take the port before the server does.
+            // Another process may take the port before the server does.
             if server.launch() {
                 return server;
             }
@@ -160,7 +159,7 @@ impl RedisServer {
     ///
     /// # Panics
     ///
-    /// As [`RedisServerBuilder::start`].
+    /// Like [`RedisServerBuilder::start`].
     #[must_use]
     pub fn start() -> Self {
         Self::builder().start()
@@ -203,7 +202,7 @@ impl RedisServer {
     ///
     /// # Panics
     ///
-    /// If the server was killed.
+    /// Panics if the server was killed.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.as_ref().expect("the server runs").id()
@@ -213,20 +212,20 @@ impl RedisServer {
         self.child.is_some()
     }
 
-    /// Stops the process without ending it: connections stay open, but the server answers nothing.
+    /// Stops the process without ending it. Connections stay open, but the server does not answer.
     pub fn pause(&self) {
         signal(self.pid(), Signal::STOP);
-        // The signal arrives some time after it is sent.
+        // The signal takes effect some time after it is sent.
         let stopped = || fs::read_to_string(format!("/proc/{}/stat", self.pid())).map(|stat| stat.contains(") T "));
         wait_until(|| stopped().unwrap_or(true));
     }
 
-    /// Lets a paused process go on.
+    /// Resumes a paused process.
     pub fn resume(&self) {
         signal(self.pid(), Signal::CONT);
     }
 
-    /// Ends the process at once, and waits until it is gone.
+    /// Kills the process, and waits until it is gone.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             // Removed before another process can get its number.
@@ -236,22 +235,22 @@ impl RedisServer {
         }
     }
 
-    /// Starts it again on the same port, empty, killing it first if it runs.
+    /// Restarts it on the same port, empty. Kills it first if it runs.
     ///
     /// # Panics
     ///
-    /// If it does not start.
+    /// Panics if it does not start.
     pub fn restart(&mut self) {
         self.kill();
         let started = (0..5).any(|_| self.launch());
         assert!(started, "redis-server does not start again; its log ends with:\n{}", self.log_tail());
     }
 
-    /// Runs one command as any other client would, on a connection of its own.
+    /// Runs one command like any other client, on its own connection.
     ///
     /// # Panics
     ///
-    /// If the server does not answer within a minute.
+    /// Panics if the server does not answer within a minute.
     #[expect(clippy::must_use_candidate, reason = "most commands are sent for what they do")]
     pub fn command(&self, words: &[&str]) -> Reply {
         self.try_command(words).unwrap_or_else(|error| panic!("{words:?} got no answer: {error}"))
@@ -261,7 +260,7 @@ impl RedisServer {
         Session::open(self.port, self.settings.password.as_deref())?.ask(words)
     }
 
-    /// Opens a connection for commands that follow each other.
+    /// Opens a connection for several commands in a row.
     pub(crate) fn session(&self) -> Session {
         let opened = Session::open(self.port, self.settings.password.as_deref());
         opened.unwrap_or_else(|error| panic!("the server cannot be connected to: {error}"))
@@ -275,7 +274,7 @@ impl RedisServer {
             command.args(["sentinel.conf", "--sentinel"]);
         }
         command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--port"]).arg(self.port.to_string());
-        // Newer servers open the log before they look at --dir.
+        // Newer servers open the log before they read --dir.
         command.current_dir(&self.directory);
         command.envs(self.settings.environment.iter().map(|(name, value)| (name, value)));
         command.args(["--logfile", "server.log", "--dir"]).arg(&self.directory).args(&self.settings.arguments);
@@ -296,7 +295,7 @@ impl RedisServer {
             alive = self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)));
             !alive || self.try_command(&["PING"]).is_ok_and(|reply| reply == Reply::Text("PONG".to_owned()))
         });
-        // A foreign server on the same port would have answered too, while ours could not bind.
+        // A foreign server on the same port would have answered too, while this one could not bind.
         let own = || self.command(&["INFO", "server"]).text().contains(&format!("process_id:{}\r", self.pid()));
         let started = ready && alive && own();
         if !started {
@@ -347,10 +346,10 @@ fn signal(process: u32, signal: Signal) {
     kill_process(pid, signal).expect("an own child can be signalled");
 }
 
-/// Returns a port that nobody listened on a moment ago. It is outside the range that systems use
-/// for connections: otherwise a connection could have the port when the server is started again.
+/// Returns a port on which no program listened a moment ago. It is outside the range that systems use for outgoing
+/// connections. Otherwise a connection could have the port when the server is restarted.
 ///
-/// With `bus` the port 10,000 above it is free too, over which the nodes of a cluster talk.
+/// With `bus`, the port 10,000 above it is free too. The nodes of a cluster talk over it.
 pub(crate) fn free_port(bus: bool) -> u16 {
     let most = if bus { 22_000 } else { 32_000 };
     let mut ports = std::iter::repeat_with(|| fastrand::u16(10_000..most)).take(1_000);

@@ -1,4 +1,4 @@
-//! One connection to a server, for commands that follow each other.
+//! One connection to a server, for several commands in a row.
 
 use std::io::{BufReader, Result, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -9,7 +9,7 @@ use crate::testing::Reply;
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A connection of some other client.
+/// The connection of another client.
 pub(crate) struct Session(BufReader<TcpStream>);
 
 impl Session {
@@ -38,7 +38,7 @@ impl Session {
     ///
     /// # Panics
     ///
-    /// If there is no answer within a minute.
+    /// Panics if the server does not answer within a minute.
     pub(crate) fn command(&mut self, words: &[&str]) -> Reply {
         self.ask(words).unwrap_or_else(|error| panic!("{words:?} got no answer: {error}"))
     }

@@ -1,8 +1,8 @@
-//! Why a lock that was held no longer is.
+//! The reasons for the loss of a lock.
 
 use std::fmt;
 
-/// Why a lock that was held no longer is.
+/// The reason why a held lock was lost.
 ///
 /// ```
 /// # use lock_core::{LockError, LockManager};
@@ -20,14 +20,14 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LossReason {
-    /// The lease ran out before it could be renewed.
+    /// The lease expired before it could be renewed.
     Expired,
-    /// The key is gone or belongs to somebody else: deleted, flushed, evicted or overwritten.
+    /// The key does not exist any more, or another client has it: it was deleted, flushed, evicted or overwritten.
     Stolen,
-    /// The store could not be reached until the lease ran out.
+    /// The store could not be reached until the lease expired.
     Unreachable,
-    /// The server that kept the lock was replaced by one that does not know of it, or started again without its data. Of
-    /// a quorum: so many of its members were that the others are no majority.
+    /// The server that had the lock was replaced by one that does not know the lock, or restarted without its data. In
+    /// a quorum, this happened to so many members that the others are not a majority.
     Failover,
     /// The hold reached its `max_hold`.
     MaxHold,

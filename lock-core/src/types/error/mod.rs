@@ -1,4 +1,4 @@
-//! The one error type: few kinds, each with a sentence that says what to do next.
+//! The one error type. It has few kinds, and each error says what to do next.
 
 mod loss;
 
@@ -16,10 +16,9 @@ pub use loss::LossReason;
 /// A result whose error is a [`LockError`].
 pub type Result<T, E = LockError> = std::result::Result<T, E>;
 
-/// Why a lock was not acquired, kept or released.
+/// The reason why a lock was not acquired, kept or released.
 ///
-/// Match on [`kind`](Self::kind); print the error for a person. It is a pointer wide and cheap to
-/// clone.
+/// Match on [`kind`](Self::kind), and print the error for people. It is as large as a pointer and cheap to clone.
 ///
 /// ```
 /// use lock_core::LockErrorKind;
@@ -43,16 +42,16 @@ struct Inner {
     key: Option<LockKey>,
     /// How long the caller waited, for `Timeout`.
     waited: Option<Duration>,
-    /// Who was in the way, for `Timeout` and `Busy`.
+    /// The holder that the caller waited for, for `Timeout` and `Busy`.
     holder: Option<Holder>,
-    /// Why it was lost, for `Lost`.
+    /// The reason of the loss, for `Lost`.
     reason: Option<LossReason>,
     /// Whether the store certainly did not execute the command, for `Unavailable`.
     not_executed: bool,
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
-/// What kind of failure a [`LockError`] is: decide by this.
+/// The kind of failure of a [`LockError`]. Decide by this.
 ///
 /// ```
 /// use lock_core::LockErrorKind;
@@ -77,23 +76,23 @@ pub enum LockErrorKind {
     Timeout,
     /// The lock is taken and the caller did not want to wait.
     Busy,
-    /// The lock was held and no longer is.
+    /// The lock was held, and is not held any more.
     Lost,
-    /// The store cannot be reached, or cannot serve now. Trying later may help.
+    /// The store cannot be reached, or cannot serve now. A retry later may help.
     Unavailable,
-    /// Waiting would never end: the same task already holds this key, or it waits for tasks that wait for it.
+    /// The wait would never end. The same task already holds this key, or it waits for tasks that wait for it.
     WouldDeadlock,
     /// The key is empty, too long, or has an empty part.
     InvalidKey,
-    /// A setting, a credential or the key's type is wrong. Trying again does not help.
+    /// A setting, a credential or the key's type is wrong. A retry does not help.
     Misconfigured,
-    /// No manager is installed where the attribute looks for one.
+    /// The attribute has not found an installed manager.
     NotInstalled,
     /// The manager has been shut down.
     ShutDown,
 }
 
-/// What to do about a key that has no expiry, and whose client may have ended.
+/// The advice for a key without an expiry, whose client may have ended.
 const NEVER_FREED: &str = "nothing frees it by itself: see who wrote it with `lockctl why KEY`";
 
 impl LockError {
@@ -128,7 +127,8 @@ impl LockError {
                     }
                 },
             ),
-            // It came no further than the others of this process that ask, whose answer may be missing too.
+            // The caller never got to the store: it waited behind other callers, which may not have had an answer
+            // either.
             None => format!(
                 "not granted after waiting {waited:.3?} behind other callers, and nobody was seen to have it; wait longer, or \
                  check that the store answers",
@@ -147,7 +147,7 @@ impl LockError {
         Self::timed_out(message, waited, holder)
     }
 
-    /// Says what the caller holds while it waits.
+    /// Adds which locks the caller holds while it waits.
     pub(crate) fn while_holding(self, held: &str) -> Self {
         self.edit(|inner| inner.message = format!("{}; this task holds {held} meanwhile", inner.message).into())
     }
@@ -167,7 +167,7 @@ impl LockError {
     }
 
     pub(crate) fn lost(reason: LossReason) -> Self {
-        // Who was shut down gives nothing any more.
+        // After a shutdown, another acquire would fail too.
         let again = if reason == LossReason::ShutDown { "" } else { " and acquire again" };
         Self::build(LockErrorKind::Lost, format!("lost: {reason}; stop writing under it{again}"))
             .edit(|inner| inner.reason = Some(reason))
@@ -186,7 +186,7 @@ impl LockError {
         Self::build(LockErrorKind::WouldDeadlock, message)
     }
 
-    /// Ends the wait of a task in a cycle. `deadlock` describes it.
+    /// Ends the wait of a task in a cycle. `deadlock` describes the cycle.
     pub(crate) fn deadlock(deadlock: &dyn fmt::Display) -> Self {
         Self::build(
             LockErrorKind::WouldDeadlock,
@@ -221,7 +221,7 @@ impl LockError {
         )
     }
 
-    /// Refuses to block. `instead` is what to call.
+    /// Refuses to block. `instead` is the function to call instead.
     pub(crate) fn driven_here(instead: &str) -> Self {
         Self::build(
             LockErrorKind::Misconfigured,
@@ -247,7 +247,7 @@ impl LockError {
         )
     }
 
-    /// Refuses new work while the work that was accepted goes on.
+    /// Refuses new work while accepted work continues.
     pub(crate) fn stopping() -> Self {
         Self::build(
             LockErrorKind::ShutDown,
@@ -262,28 +262,27 @@ impl LockError {
         Self::build(LockErrorKind::InvalidKey, message)
     }
 
-    /// Reports something that trying again cannot fix. For implementations of
-    /// [`LockBackend`](crate::LockBackend).
+    /// Reports an error that a retry cannot fix. For implementations of [`LockBackend`](crate::LockBackend).
     #[must_use]
     pub fn misconfigured(message: impl Into<Cow<'static, str>>) -> Self {
         Self::build(LockErrorKind::Misconfigured, message)
     }
 
-    /// Reports a command that may or may not have been executed: a time-out, a reset. For
+    /// Reports a command that may or may not have been executed, for example after a timeout or a reset. For
     /// implementations of [`LockBackend`](crate::LockBackend).
     #[must_use]
     pub fn unavailable(message: impl Into<Cow<'static, str>>) -> Self {
         Self::build(LockErrorKind::Unavailable, message)
     }
 
-    /// Reports a command that the store certainly did not execute: it was refused, or never sent.
-    /// For implementations of [`LockBackend`](crate::LockBackend).
+    /// Reports a command that the store certainly did not execute: it was refused, or never sent. For implementations
+    /// of [`LockBackend`](crate::LockBackend).
     #[must_use]
     pub fn not_executed(message: impl Into<Cow<'static, str>>) -> Self {
         Self::build(LockErrorKind::Unavailable, message).edit(|inner| inner.not_executed = true)
     }
 
-    /// The error of an acquire that was not sent, because the release before it failed.
+    /// Returns the error of an acquire that was not sent, because the release before it failed.
     pub(crate) fn before_the_acquire(self) -> Self {
         let text =
             format!("the lock was not asked for, since the claim before it could not be ended: {}", self.0.message);
@@ -296,7 +295,7 @@ impl LockError {
         self.edit(|inner| inner.source = Some(Arc::new(source)))
     }
 
-    /// Attaches the key this is about, unless one is attached already.
+    /// Attaches the key of the failure, unless one is attached already.
     #[must_use]
     pub fn with_key(self, key: &LockKey) -> Self {
         if self.0.key.is_some() {
@@ -305,13 +304,13 @@ impl LockError {
         self.edit(|inner| inner.key = Some(key.clone()))
     }
 
-    /// Returns what kind of failure this is.
+    /// Returns the kind of the failure.
     #[must_use]
     pub fn kind(&self) -> LockErrorKind {
         self.0.kind
     }
 
-    /// Returns the key this is about, if the failure concerns one.
+    /// Returns the key of the failure, if it concerns one.
     #[must_use]
     pub fn key(&self) -> Option<&LockKey> {
         self.0.key.as_ref()
@@ -323,8 +322,8 @@ impl LockError {
         self.0.waited
     }
 
-    /// Returns who was in the way, for [`LockErrorKind::Timeout`] and [`LockErrorKind::Busy`], if
-    /// it was seen.
+    /// Returns the holder that the caller waited for, if it was seen. For [`LockErrorKind::Timeout`] and
+    /// [`LockErrorKind::Busy`].
     #[must_use]
     pub fn holder(&self) -> Option<&Holder> {
         self.0.holder.as_ref()
@@ -336,13 +335,13 @@ impl LockError {
         self.0.reason
     }
 
-    /// Returns whether trying the same again may succeed.
+    /// Returns whether a retry may succeed.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         matches!(self.kind(), LockErrorKind::Timeout | LockErrorKind::Busy | LockErrorKind::Unavailable)
     }
 
-    /// Returns whether the store may have executed the command that failed.
+    /// Returns whether the store may have executed the failed command.
     pub(crate) fn is_ambiguous(&self) -> bool {
         self.kind() == LockErrorKind::Unavailable && !self.0.not_executed
     }
@@ -374,7 +373,7 @@ impl StdError for LockError {
     }
 }
 
-/// Compares kind, key and sentence: enough for a test to say what it expects.
+/// Compares kind, key and message, so that a test can say which error it expects.
 impl PartialEq for LockError {
     fn eq(&self, other: &Self) -> bool {
         self.kind() == other.kind() && self.0.key == other.0.key && self.0.message == other.0.message

@@ -1,4 +1,4 @@
-//! The name of a family of locks, which metrics see.
+//! The name of a family of locks, which metrics show.
 
 use std::borrow::Cow;
 use std::fmt::{self, Display};
@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 /// The low-cardinality name of a family of locks: a key template, a declared name, or a call site.
 ///
-/// This is the value of the `lock` label of every metric. It never contains a rendered key, so the
-/// number of series is bounded by the number of call sites.
+/// This is the value of the `lock` label of every metric. It never contains a rendered key, so the number of series is
+/// bounded by the number of call sites.
 ///
 /// ```
 /// use lock_core::LockLabel;

@@ -1,4 +1,4 @@
-//! Names of locks: the rendered key that Redis sees, and the label that metrics see.
+//! Names of locks: the rendered key for the store, and the label for metrics.
 
 mod label;
 
@@ -9,8 +9,8 @@ pub use label::LockLabel;
 
 /// The rendered name of one lock, exactly as it is sent to the store.
 ///
-/// A key may carry the [`LockLabel`] of the template it was rendered from. Two keys are equal when
-/// their text is equal; the label takes no part.
+/// A key may carry the [`LockLabel`] of the template that it was rendered from. Two keys are equal if their text is
+/// equal; the label is not compared.
 ///
 /// ```
 /// use lock_core::LockKey;
@@ -23,11 +23,11 @@ pub use label::LockLabel;
 #[derive(Clone)]
 pub struct LockKey {
     text: Arc<str>,
-    /// Shared, since every lock keeps several copies of its key.
+    /// Shared, because every lock keeps several copies of its key.
     about: Option<Arc<About>>,
 }
 
-/// What a key says beside its text.
+/// The properties of a key besides its text.
 #[derive(Clone, Default)]
 struct About {
     label: Option<LockLabel>,
@@ -36,12 +36,12 @@ struct About {
 }
 
 impl LockKey {
-    /// Shares all that another key says beside its text.
+    /// Takes over the label and stripe of another key.
     pub(crate) fn with_label_of(self, other: &Self) -> Self {
         Self { about: other.about.clone(), ..self }
     }
 
-    /// Says which stripe of a set this is.
+    /// Sets which stripe of a set this is.
     pub(crate) fn with_stripe(self, stripe: u32) -> Self {
         self.with(|about| about.stripe = Some(stripe))
     }
@@ -62,7 +62,7 @@ impl LockKey {
         &self.text
     }
 
-    /// Returns the template label this key was rendered from, if it has one.
+    /// Returns the template label that this key was rendered from, if it has one.
     #[must_use]
     pub fn label(&self) -> Option<&LockLabel> {
         self.about.as_ref()?.label.as_ref()

@@ -1,4 +1,4 @@
-//! Rendering a key from a template, so that different values never give the same key.
+//! Renders a key from a template, so that different values never give the same key.
 
 use std::fmt::{Display, Write as _};
 use std::ops::Range;
@@ -6,8 +6,8 @@ use std::ops::Range;
 use crate::types::error::{LockError, Result};
 use crate::types::key::{LockKey, LockLabel};
 
-/// Renders a key from a template: its text as written, and in values only that encoded which could change
-/// the key's meaning.
+/// Renders a key from a template. Its text stays as written. In values, the characters that could change the key's
+/// meaning are encoded.
 ///
 /// In a value, these characters are percent-encoded, as the bytes of their UTF-8:
 ///
@@ -19,10 +19,10 @@ use crate::types::key::{LockKey, LockLabel};
 /// | control characters | garble logs and terminals |
 /// | delimiters of the template's text | imitate another key of the template: `("a:b")` and `("a", "b")` |
 ///
-/// A delimiter is every character of the template's text that is no letter and no digit. `-`, `_` and `.`
-/// join words, so they are delimiters only if they stand next to a value: `nightly-report:<day>` leaves
-/// `2026-11-22` alone, `report-<day>` does not. Everything else stays as it is, so `cart:<email>` locks the key that every other client
-/// would write.
+/// A delimiter is every character of the template's text except letters and digits. `-`, `_` and `.` join words, so
+/// they are delimiters only if they stand next to a value. For example, `nightly-report:<day>` leaves `2026-11-22`
+/// unchanged, but `report-<day>` does not. Everything else stays as it is: `cart:<email>` locks the same key that other
+/// clients would write.
 ///
 /// | template | value | key |
 /// |---|---|---|
@@ -56,9 +56,9 @@ pub struct KeyBuilder {
 /// One value of a key.
 #[derive(Debug)]
 struct Value {
-    /// What the template calls it.
+    /// The name of the value in the template.
     name: &'static str,
-    /// Where it stands in the plain key.
+    /// Its place in the plain key.
     at: Range<usize>,
     raw: bool,
 }
@@ -81,18 +81,18 @@ impl KeyBuilder {
         self
     }
 
-    /// Appends a value, in which everything is encoded that could change the key's meaning.
+    /// Appends a value. Characters that could change the key's meaning are encoded.
     ///
-    /// `name` is what the template calls the value; it appears in the error for an empty one.
+    /// `name` is the name of the value in the template. It appears in the error for an empty value.
     #[must_use]
     pub fn segment(self, name: &'static str, value: impl Display) -> Self {
         self.value(name, value, false)
     }
 
-    /// Appends a value as it is, as `<name:raw>` of a template does.
+    /// Appends a value unchanged, like `<name:raw>` in a template.
     ///
-    /// For values that are part of a key by themselves. They can imitate other keys and move the lock to
-    /// another slot, so never take them from outside.
+    /// For values that are themselves part of a key. They can imitate other keys and move the lock to another slot, so
+    /// never take them from outside.
     #[must_use]
     pub fn raw(self, name: &'static str, value: impl Display) -> Self {
         self.value(name, value, true)
@@ -100,7 +100,7 @@ impl KeyBuilder {
 
     fn value(mut self, name: &'static str, value: impl Display, raw: bool) -> Self {
         let start = self.plain.len();
-        // A string takes everything; a `Display` that reports an error leaves what it wrote so far.
+        // Writing to a string cannot fail. If a `Display` reports an error, the text that it wrote so far stays.
         let _ = write!(self.plain, "{value}");
         self.values.push(Value { name, at: start..self.plain.len(), raw });
         self
@@ -110,8 +110,8 @@ impl KeyBuilder {
     ///
     /// # Errors
     ///
-    /// [`LockErrorKind::InvalidKey`](crate::LockErrorKind::InvalidKey) if a value rendered to nothing (a lock
-    /// per user would silently become one for all), if nothing separates two values, or as in
+    /// [`LockErrorKind::InvalidKey`](crate::LockErrorKind::InvalidKey) if a value rendered to an empty text: one lock
+    /// per user would silently become one lock for all users. The same error if no text separates two values, or as in
     /// [`LockKey::new`].
     pub fn finish(self) -> Result<LockKey> {
         if let Some(Value { name, .. }) = self.values.iter().find(|value| value.at.is_empty()) {
@@ -131,7 +131,7 @@ impl KeyBuilder {
         Ok(key.with_label(self.label))
     }
 
-    /// Collects what values must not contain.
+    /// Collects the characters that values must not contain.
     fn delimiters(&self) -> Result<Delimiters> {
         let mut found = Delimiters::default();
         let ends = self.values.iter().map(|value| value.at.start).chain([self.plain.len()]);
@@ -184,16 +184,16 @@ impl KeyBuilder {
     }
 }
 
-/// The characters that are encoded in values, beside those that always are.
+/// The characters that are encoded in values, besides those that are always encoded.
 #[derive(Debug, Default)]
 struct Delimiters {
-    /// One bit for each character of ASCII.
+    /// One bit for each ASCII character.
     ascii: u128,
     others: String,
 }
 
 impl Delimiters {
-    /// Adds the delimiters of a run of text, and whether a value stands before and after it.
+    /// Adds the delimiters of a piece of text. The flags say whether a value stands before and after the text.
     fn add_all(&mut self, text: &str, after_value: bool, before_value: bool) {
         let last = text.chars().count().saturating_sub(1);
         for (i, c) in text.chars().enumerate() {
@@ -220,8 +220,8 @@ impl Delimiters {
         }
     }
 
-    /// Checks that the text between two values shows where the first one ends: it has a character that
-    /// never appears in a value once it is encoded. An encoding is `%` and digits, so these do not count.
+    /// Checks that the text between two values shows where the first value ends. It must have a character that never
+    /// appears in an encoded value. An encoding consists of `%` and hexadecimal digits, so these do not count.
     fn separate(&mut self, between: &str) -> bool {
         let ends = |c: &char| !matches!(c, '%' | '0'..='9' | 'A'..='F');
         if between.chars().any(|c| ends(&c) && self.encodes(c)) {

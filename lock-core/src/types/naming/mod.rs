@@ -1,4 +1,4 @@
-//! How the name of a lock is made: checked text, rendered templates, and all that converts to it.
+//! Makes the name of a lock from checked text, rendered templates, and every type that converts to it.
 
 mod builder;
 pub(crate) mod prefix;
@@ -16,13 +16,13 @@ pub const MAX_KEY_BYTES: usize = 512;
 impl LockKey {
     /// Checks a key that is already complete.
     ///
-    /// Text that comes from users belongs in a [`KeyBuilder::segment`] (or in `lock_key!`), which encodes
-    /// what would change the key's meaning: `("a:b")` and `("a", "b")` must never become the same lock.
+    /// Put text that comes from users into a [`KeyBuilder::segment`] (or into `lock_key!`). It encodes the characters
+    /// that could change the key's meaning: `("a:b")` and `("a", "b")` must never become the same lock.
     ///
     /// # Errors
     ///
-    /// [`LockErrorKind::InvalidKey`](crate::LockErrorKind::InvalidKey) if the key is empty or
-    /// longer than [`MAX_KEY_BYTES`].
+    /// [`LockErrorKind::InvalidKey`](crate::LockErrorKind::InvalidKey) if the key is empty or longer than
+    /// [`MAX_KEY_BYTES`].
     pub fn new(text: impl AsRef<str>) -> Result<Self> {
         let text = text.as_ref();
         if text.is_empty() {
@@ -41,12 +41,12 @@ impl LockKey {
         Ok(Self::checked(text))
     }
 
-    /// Puts something behind the key. The label stays as it is.
+    /// Appends a suffix to the key. The label stays the same.
     pub(crate) fn with_suffix(self, suffix: &str) -> Result<Self> {
         Ok(Self::new(format!("{self}{suffix}"))?.with_label_of(&self))
     }
 
-    /// Puts a prefix before the key. The label stays as it is.
+    /// Puts a prefix before the key. The label stays the same.
     pub(crate) fn with_prefix(self, prefix: &str) -> Result<Self> {
         if prefix.is_empty() {
             return Ok(self);
@@ -56,10 +56,10 @@ impl LockKey {
     }
 }
 
-/// Everything [`LockManager::lock`](crate::LockManager::lock) takes as a key.
+/// A type that [`LockManager::lock`](crate::LockManager::lock) takes as a key.
 ///
-/// Implemented for strings, for [`LockKey`], and for the `Result` that `lock_key!` gives. An
-/// invalid key is reported by `acquire`, so the common call needs no `?` of its own. Sealed.
+/// Implemented for strings, for [`LockKey`], and for the `Result` that `lock_key!` returns. `acquire` reports an
+/// invalid key, so the common call needs no `?` of its own. Sealed.
 ///
 /// ```
 /// use lock_core::LockKey;

@@ -1,4 +1,4 @@
-//! Namespaces: what comes before every key of a manager.
+//! Namespaces: the prefix of every key of a manager.
 
 use crate::types::error::{LockError, Result};
 
@@ -7,15 +7,15 @@ const RULE: &str = "write a name and a colon, such as prod: or prod-eu:, with no
 
 /// Checks a prefix.
 ///
-/// One colon, at the end: so no prefix with its key is another prefix with another key, as `a:` with `b:c` and
-/// `a:b:` with `c` would be. No braces, which would decide on the slot of every key in a cluster. Nothing that
-/// ends a parameter of a URL, or shows that it is the part of a password.
+/// It must have exactly one colon, at the end. Otherwise two prefixes could give the same key, for example `a:` with
+/// `b:c` and `a:b:` with `c`. It must not have braces, which would decide the cluster slot of every key. It must not
+/// have a character that ends a parameter of a URL, or that shows that it is part of a password.
 pub(crate) fn check_key_prefix(prefix: &str) -> Result<()> {
     let bad =
         |c: char| matches!(c, ':' | '{' | '}' | '%' | '&' | '#' | '?' | '@') || c.is_whitespace() || c.is_control();
     match prefix.strip_suffix(':') {
         Some(name) if !name.is_empty() && !name.contains(bad) => Ok(()),
-        // It may come from a URL, where a password can stand in its place.
+        // The text may come from a URL, where a password can stand in its place, so it is not shown.
         _ => Err(LockError::misconfigured(format!("the key_prefix cannot be one: {RULE}"))),
     }
 }

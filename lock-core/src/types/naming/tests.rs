@@ -6,7 +6,7 @@ use super::{KeyBuilder, LockKey};
 use crate::types::error::LockErrorKind;
 use crate::types::key::LockLabel;
 
-/// Renders values between texts: `texts` has one entry more.
+/// Renders values between texts. `texts` has one entry more than `values`.
 fn render(texts: &[&str], values: &[&str]) -> Result<String, LockErrorKind> {
     let mut builder = KeyBuilder::new("k").text(texts[0]);
     for (value, text) in values.iter().zip(&texts[1..]) {
@@ -16,7 +16,7 @@ fn render(texts: &[&str], values: &[&str]) -> Result<String, LockErrorKind> {
 }
 
 fn texts() -> impl Strategy<Value = Vec<String>> {
-    // What could be taken for a part of an encoding, and what joins words, is likely.
+    // Makes characters likely that join words or look like a part of an encoding.
     prop::collection::vec("[a-cA-C:%23_.·{}\\-]{0,3}", 2..5)
 }
 
@@ -57,7 +57,7 @@ proptest! {
     }
 }
 
-/// Every pair of short values: small enough to try all, and full of what could collide.
+/// Tries all pairs of short values. The alphabet has the characters that could collide.
 #[test]
 fn no_two_short_values_collide() {
     const ALPHABET: [char; 5] = ['a', '2', '5', '%', ':'];
@@ -130,7 +130,7 @@ fn length_is_bounded() {
     let error = LockKey::new("x".repeat(513)).unwrap_err();
     assert!(error.to_string().contains("513 bytes"), "{error}");
     assert_eq!(LockKey::new("").unwrap_err().kind(), LockErrorKind::InvalidKey);
-    // What counts is the rendered key.
+    // The length of the rendered key counts.
     assert_eq!(render(&["k:", ""], &[&":".repeat(170)]).unwrap().len(), 512);
     assert_eq!(render(&["k:", ""], &[&":".repeat(171)]), Err(LockErrorKind::InvalidKey));
 }

@@ -7,12 +7,12 @@ use crate::types::error::LockError;
 
 /// Where a grant or a renewal must have arrived before it counts.
 ///
-/// Replication is asynchronous: without more, a server that takes over may not know of the last locks. What is not
-/// confirmed in time counts as not granted and is undone, and a renewal that is not confirmed raises no deadline.
-/// Releases are never confirmed.
+/// Replication is asynchronous. Without confirmation, a server that takes over may not know the last locks. A grant
+/// that is not confirmed in time counts as not granted and is undone. A renewal that is not confirmed does not extend
+/// the lease. Releases are never confirmed.
 ///
-/// In a URL it is `?acks=1`, `?acks=all`, `?fsync=local` or `?fsync=1`, and applies to every lock that asks for nothing
-/// else.
+/// In a URL, write `?acks=1`, `?acks=all`, `?fsync=local` or `?fsync=1`. It applies to every lock that does not ask for
+/// another durability.
 ///
 /// ```
 /// use lock_core::{Durability, LockOptions};
@@ -29,16 +29,16 @@ pub enum Durability {
     Master,
     /// On the master and in the memory of this many replicas (`WAIT`).
     ///
-    /// With more than one replica, one that has not confirmed may take over.
+    /// If there are more replicas, one that has not confirmed may take over.
     Acks(u8),
-    /// On the master and in the memory of every replica that its sentinels can reach, at least one: whichever takes
-    /// over knows of the lock. Only with the URL of sentinels, which know the replicas.
+    /// On the master and in the memory of every replica that its sentinels can reach, at least one. Every replica that
+    /// can take over then knows the lock. Only with the URL of sentinels, which know the replicas.
     AllReplicas,
-    /// On disk (`WAITAOF`, Redis 7.2): on the master's if `local`, and on those of this many replicas.
+    /// On disk (`WAITAOF`, Redis 7.2): on the master's disk if `local`, and on the disks of this many replicas.
     Fsync {
         /// Whether the master must have written it to its disk.
         local: bool,
-        /// How many replicas must have.
+        /// How many replicas must have written it to their disks.
         replicas: u8,
     },
 }
@@ -58,7 +58,7 @@ impl FromStr for Durability {
             _ => None,
         };
         read.ok_or_else(|| {
-            // It may come from a URL, where a password can stand in its place.
+            // The text may come from a URL, where a password can stand in its place, so it is not shown.
             LockError::misconfigured(
                 "this is no durability; write acks=1 (replicas that must confirm, 1 to 255, or all), fsync=local or \
                  fsync=1 (disks of replicas too), or master",

@@ -1,4 +1,4 @@
-//! What one acquire asks for, and the bounds it must keep.
+//! The settings of one acquire, and their bounds.
 
 mod durability;
 mod text;
@@ -11,11 +11,11 @@ pub(crate) use text::parse_duration;
 
 pub use durability::Durability;
 
-/// The shortest lease that a watchdog can keep alive.
+/// The shortest lease that a watchdog can renew in time.
 pub const MIN_RENEWED_TTL: Duration = Duration::from_secs(1);
 /// The shortest lease that is never renewed.
 pub const MIN_FIXED_TTL: Duration = Duration::from_millis(50);
-/// The shortest interval of a watchdog: more often would only load the store.
+/// The shortest renewal interval. A shorter one would only load the store.
 pub const MIN_RENEW_INTERVAL: Duration = Duration::from_millis(10);
 /// The longest lease.
 pub const MAX_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -32,11 +32,11 @@ pub const MAX_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Wait {
-    /// Not at all: one attempt.
+    /// Do not wait: make one attempt.
     None,
-    /// At most this long in total, over every stage of waiting.
+    /// Wait this long at most, over all stages of waiting.
     AtMost(Duration),
-    /// Until it is granted or the future is dropped.
+    /// Wait until the lock is granted or the future is dropped.
     Forever,
 }
 
@@ -82,7 +82,7 @@ pub enum Renew {
 /// # Ok::<(), lock_core::LockError>(())
 /// ```
 ///
-/// With the feature `serde` they are read from a configuration file, times as `"10s"` or `"1m30s"`:
+/// With the feature `serde`, they can be read from a configuration file. Times are written as `"10s"` or `"1m30s"`:
 ///
 /// ```toml
 /// ttl = "10s"
@@ -105,37 +105,37 @@ pub struct LockOptions {
     pub wait: Wait,
     /// The watchdog. Default every third of the ttl.
     pub renew: Renew,
-    /// How long the lock may be held before the watchdog gives it up. Default unbounded.
+    /// How long the lock may be held before the watchdog ends the hold. Default unbounded.
     pub max_hold: Option<Duration>,
-    /// How long the key stays taken after the grant, even if released earlier. It may be longer than the ttl:
-    /// the key is then kept, by the server, for what is left when the work ends. Default zero.
+    /// How long the key stays taken after the grant, even if it is released earlier. It may be longer than the ttl: the
+    /// server then keeps the key for the rest of this time when the work ends. Default zero.
     pub min_hold: Duration,
-    /// How long a hold may last before alerts call it stuck. Default three times the ttl, at
-    /// least 30 s. [`Duration::MAX`] is never. Elections and jobs have a default of their own.
+    /// How long a hold may last before alerts call it stuck. Default three times the ttl, at least 30 s.
+    /// [`Duration::MAX`] means never. Elections and jobs have a default of their own.
     pub stuck_after: Option<Duration>,
-    /// Whether the lock may pass directly between callers of this process, and so save round trips
-    /// to the store. Default true.
+    /// Whether the lock may pass directly between callers of this process, which saves round trips to the store.
+    /// Default true.
     pub handoff: bool,
-    /// Whether a release returns as soon as it is handed over, instead of waiting for the store's answer.
-    /// Default false. Dropping a guard never waits.
+    /// Whether a release returns as soon as it is handed to the keeper, without waiting for the store's answer. Default
+    /// false. Dropping a guard never waits.
     pub release_in_background: bool,
-    /// Where a grant or a renewal must have arrived before it counts. Default what the URL of the store says, which
-    /// is the master alone if it says nothing.
+    /// Where a grant or a renewal must have arrived before it counts. Default: as the URL of the store says, or the
+    /// master alone if the URL does not say.
     pub durability: Option<Durability>,
 }
 
-/// The names of all options, as configuration spells them.
+/// The names of all options, as they are written in configuration.
 pub(crate) const NAMES: [&str; 9] =
     ["ttl", "wait", "renew", "max_hold", "min_hold", "stuck_after", "handoff", "release_in_background", "durability"];
 
-/// Gives a type the setters of lock options: one set of names for options, requests and builders.
+/// Gives a type the setters of lock options. Options, requests and builders therefore have the same names.
 macro_rules! setters {
     ($type:ty $(, $options:ident)?) => {
         impl $type {
             /// Sets the lease: how long the store keeps the lock after the last renewal.
             ///
-            /// At least 1 s with renewal and 50 ms without. With renewal it is not a limit on the work: it
-            /// is how long others wait after this process died.
+            /// At least 1 s with renewal and 50 ms without. With renewal it does not limit the work: it is how long
+            /// other callers wait after this process died.
             pub fn with_ttl(mut self, ttl: std::time::Duration) -> Self {
                 self $(.$options)? .ttl = ttl;
                 self
@@ -147,7 +147,7 @@ macro_rules! setters {
                 self
             }
 
-            /// Refuses to wait: a taken lock is [`Busy`](crate::LockErrorKind::Busy) at once.
+            /// Refuses to wait: a taken lock fails at once with [`Busy`](crate::LockErrorKind::Busy).
             pub fn without_waiting(self) -> Self {
                 self.with_wait($crate::Wait::None)
             }
@@ -158,17 +158,17 @@ macro_rules! setters {
                 self
             }
 
-            /// Limits how long a lock may be held: then it is lost, even if the work hangs. Where the `min_hold` is longer, the key
-            /// stays taken for the rest of it.
+            /// Limits how long a lock may be held. At the limit it is lost, even if the work hangs. If `min_hold` is
+            /// longer, the key stays taken for the rest of it.
             pub fn with_max_hold(mut self, limit: std::time::Duration) -> Self {
                 self $(.$options)? .max_hold = Some(limit);
                 self
             }
 
-            /// Keeps the key taken for at least this long after the grant, even if released earlier.
+            /// Keeps the key taken for at least this long after the grant, even if it is released earlier.
             ///
-            /// It may be longer than the ttl: the lease stays short while the work runs, so that a crash frees the
-            /// key soon, and when the work ends the server keeps the key for what is left.
+            /// It may be longer than the ttl. The lease stays short while the work runs, so that a crash frees the key
+            /// soon. When the work ends, the server keeps the key for the rest of this time.
             pub fn with_min_hold(mut self, least: std::time::Duration) -> Self {
                 self $(.$options)? .min_hold = least;
                 self
@@ -180,8 +180,8 @@ macro_rules! setters {
                 self
             }
 
-            /// Forbids a lock to pass directly from or to another caller of this process: each grant is
-            /// then the store's own.
+            /// Forbids the lock to pass directly from or to another caller of this process. Each grant then comes from
+            /// the store.
             pub fn without_handoff(mut self) -> Self {
                 self $(.$options)? .handoff = false;
                 self
@@ -189,19 +189,19 @@ macro_rules! setters {
 
             /// Releases without waiting for the store's answer, which saves the caller a round trip.
             ///
-            /// The keeper makes sure that the release arrives. Until then others find the lock taken, and a failure
-            /// is reported only by an event: [`LockGuard::release`](crate::LockGuard::release) then answers
+            /// The keeper makes sure that the release arrives. Until then, other callers find the lock taken. Only an
+            /// event reports a failure: [`LockGuard::release`](crate::LockGuard::release) returns
             /// [`InBackground`](crate::ReleaseOutcome::InBackground).
             ///
-            /// A program that returns from `main` waits for such releases, when it drops the last handle of its
-            /// manager, for at most 250 ms. One that calls `std::process::exit` drops nothing: what is on its way
-            /// then may stay locked for its ttl. Await [`shutdown`](crate::LockManager::shutdown) before.
+            /// A program that returns from `main` waits for such releases when it drops the last handle of its manager,
+            /// for at most 250 ms. A program that calls `std::process::exit` drops nothing: locks whose releases are in
+            /// flight may then stay taken for their ttl. Await [`shutdown`](crate::LockManager::shutdown) before.
             pub fn release_in_background(mut self) -> Self {
                 self $(.$options)? .release_in_background = true;
                 self
             }
 
-            /// Sets where a grant or a renewal must have arrived before it counts, whatever the URL of the store says.
+            /// Sets where a grant or a renewal must have arrived before it counts. It overrides the URL of the store.
             pub fn with_durability(mut self, durability: $crate::Durability) -> Self {
                 self $(.$options)? .durability = Some(durability);
                 self
@@ -230,7 +230,7 @@ impl Default for LockOptions {
 }
 
 impl LockOptions {
-    /// Returns the interval at which the lease is renewed, if it is.
+    /// Returns the interval at which the lease is renewed, if it is renewed.
     #[must_use]
     pub fn renew_interval(&self) -> Option<Duration> {
         match self.renew {
@@ -246,8 +246,8 @@ impl LockOptions {
         self.stuck_after.unwrap_or_else(|| self.ttl.saturating_mul(3).max(Duration::from_secs(30)))
     }
 
-    /// Returns how long one command to the store may take: a sixth of the ttl, so that several
-    /// attempts fit between a renewal and the end of the lease, and at most 5 s.
+    /// Returns how long one command to the store may take: a sixth of the ttl, at least 20 ms and at most 5 s. Several
+    /// attempts therefore fit between a renewal and the end of the lease.
     #[must_use]
     pub fn command_timeout(&self) -> Duration {
         command_timeout(self.ttl)
@@ -257,8 +257,7 @@ impl LockOptions {
     ///
     /// # Errors
     ///
-    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured), saying which value to
-    /// change and to what.
+    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured), with the value to change and its bounds.
     pub fn validate(&self) -> Result<()> {
         let ttl = self.ttl;
         if ttl > MAX_TTL {
@@ -303,7 +302,7 @@ impl LockOptions {
     }
 }
 
-/// How far local hand-offs may go before the other processes get their turn.
+/// The limits of local hand-offs, after which other processes get their turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HandoffLimits {
     pub(crate) passes: u32,
@@ -311,11 +310,12 @@ pub(crate) struct HandoffLimits {
 }
 
 impl HandoffLimits {
-    /// More passes than a grant has numbers are not possible: the first holder has one too.
+    /// A grant has a limited number of tokens, and the first holder needs one too. More passes are therefore not
+    /// possible.
     pub(crate) const MOST: u32 = 127;
 }
 
-/// How long one command about a lease may take.
+/// Returns how long one command about a lease may take.
 pub(crate) fn command_timeout(ttl: Duration) -> Duration {
     (ttl / 6).clamp(Duration::from_millis(20), Duration::from_secs(5))
 }

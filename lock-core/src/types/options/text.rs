@@ -82,7 +82,7 @@ impl fmt::Display for Renew {
 }
 
 impl LockOptions {
-    /// Sets one option by its name, and says whether there is one of that name.
+    /// Sets one option by its name. Returns whether an option of that name exists.
     pub(crate) fn set(&mut self, name: &str, value: &str) -> Result<bool, LockError> {
         match name {
             "ttl" => self.ttl = parse_duration(value)?,
@@ -124,9 +124,9 @@ mod with_serde {
         }
     }
 
-    /// Reads a table of options, each under its name: durations as `"10s"`, `wait` also `"none"` and
-    /// `"forever"`, `renew` also `"auto"` and `"off"`. What is left out keeps its default; an unknown name is an
-    /// error, and so are options that contradict each other.
+    /// Reads a table of options, each by its name. Durations are written as `"10s"`. `wait` may also be `"none"` or
+    /// `"forever"`, and `renew` may be `"auto"` or `"off"`. An option that is left out keeps its default. An unknown
+    /// name is an error, and so are options that contradict each other.
     impl<'de> Deserialize<'de> for LockOptions {
         fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
             deserializer.deserialize_struct("LockOptions", &NAMES, Table)
@@ -156,7 +156,7 @@ mod with_serde {
         }
     }
 
-    /// A value that is text, or a boolean.
+    /// A value that is text or a boolean.
     struct Value(String);
 
     impl<'de> Deserialize<'de> for Value {
@@ -183,7 +183,7 @@ mod with_serde {
         }
     }
 
-    /// Writes a table that can be read again. What is not set is left out; times are cut to whole milliseconds.
+    /// Writes a table that can be read again. Unset options are left out. Times are cut to whole milliseconds.
     impl Serialize for LockOptions {
         fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
             let mut table = serializer.serialize_struct("LockOptions", NAMES.len())?;

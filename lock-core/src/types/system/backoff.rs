@@ -1,11 +1,11 @@
-//! Pauses between attempts, which grow as long as attempts fail.
+//! Pauses between attempts. They grow while attempts fail.
 
 use std::time::Duration;
 
 use crate::types::system::clock::jitter;
 
-/// The pauses of one loop: each bound is twice the one before, up to the longest. Drawn at random below it, so that
-/// the processes of a fleet do not try again at the same moment.
+/// The pauses of one loop. Each bound is twice the bound before, up to the longest. A pause is drawn at random below
+/// its bound, so that the processes of a fleet do not retry at the same time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Backoff {
     first: Duration,
@@ -18,31 +18,31 @@ impl Backoff {
         Self { first, longest, bound: first }
     }
 
-    /// Draws the next pause, from a millisecond to its bound.
+    /// Draws the next pause, between a millisecond and its bound.
     #[cfg(any(test, feature = "redis"))]
     pub(crate) fn pause(&mut self) -> Duration {
         let most = self.grow();
         jitter(Duration::from_millis(1), most)
     }
 
-    /// Draws the next pause, from half of its bound: where attempts are dear.
+    /// Draws the next pause, between half of its bound and its bound. For attempts that cost much.
     pub(crate) fn long_pause(&mut self) -> Duration {
         let most = self.grow();
         jitter(most / 2, most)
     }
 
-    /// Whether nothing has failed yet, or nothing since it went well.
+    /// Returns whether no attempt has failed yet, or none since the last success.
     pub(crate) fn is_shortest(&self) -> bool {
         self.bound == self.first
     }
 
-    /// Whether the next pause may be the longest.
+    /// Returns whether the next pause may be the longest.
     #[cfg(any(test, feature = "redis"))]
     pub(crate) fn is_longest(&self) -> bool {
         self.bound == self.longest
     }
 
-    /// Notes how long something went well: after that much, the next pause is short again.
+    /// Notes how long a success lasted. After a long success, the next pause is short again.
     pub(crate) fn went_well_for(&mut self, time: Duration) {
         if time >= self.longest {
             self.reset();

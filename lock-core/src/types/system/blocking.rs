@@ -1,4 +1,4 @@
-//! Blocking entry points for synchronous code: one engine, no twin.
+//! Blocking entry points for synchronous code. They use the same engine.
 
 use std::future::Future;
 use std::pin::pin;
@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-/// Drives a future on this thread. The keeper wakes it; no runtime is needed.
+/// Drives a future on this thread. The keeper wakes it, so no runtime is needed.
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut cx = Context::from_waker(&waker);
-    // A task of tokio may wait only so often before it must yield. On a blocked thread it never
-    // does, and its next wait would never end.
+    // A tokio task has a budget of polls before it must yield. A blocked thread never yields, so without
+    // `unconstrained` its next wait would never end.
     let mut future = pin!(tokio::task::unconstrained(future));
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {

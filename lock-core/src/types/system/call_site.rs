@@ -1,4 +1,4 @@
-//! Where in the source a lock is taken: what others see of its holder.
+//! The place in the source where a lock is taken. Other processes see it as the holder's description.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -7,26 +7,25 @@ use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 use foldhash::fast::RandomState;
 
-/// The name of one call site, made once and shared by every lock that is taken there.
+/// The name of one call site. It is made once and shared by all locks that are taken there.
 #[derive(Debug)]
 pub(crate) struct CallSite {
     pub(crate) name: &'static str,
     pub(crate) shared: Arc<str>,
 }
 
-/// The call sites that have been asked for, by the address of the constant that tells them apart. What is
-/// kept for ever is bounded by the size of the program.
+/// The call sites that were used, by the address of the constant that identifies each. They are kept for ever, but
+/// their number is bounded by the size of the program.
 type Registry = LazyLock<RwLock<HashMap<(usize, usize), &'static CallSite, RandomState>>>;
 
 impl CallSite {
     /// Names the line of a call, as `crate-dir/src/file.rs:line`.
     ///
-    /// The path is cut before the crate's folder, so that the layout of the build machine stays
-    /// private.
+    /// The path is cut before the crate's folder, so that the layout of the build machine stays private.
     pub(crate) fn of_call(location: &'static Location<'static>) -> &'static Self {
         static CALLS: Registry = LazyLock::new(RwLock::default);
         thread_local! {
-            // Most often it is the same as before.
+            // Most calls come from the same place as the call before.
             static LAST: Cell<Option<(usize, &'static CallSite)>> = const { Cell::new(None) };
         }
         let address = std::ptr::from_ref(location).addr();
@@ -59,7 +58,7 @@ fn find(known: &Registry, constant: (usize, usize), name: impl FnOnce() -> &'sta
     })
 }
 
-/// Cuts a source path down to the crate's folder and what is below it.
+/// Cuts a source path down to the crate's folder and the rest of the path.
 fn public_path(file: &str) -> String {
     let parts: Vec<&str> = file.split(['/', '\\']).filter(|part| !part.is_empty()).collect();
     let root = parts.iter().rposition(|part| matches!(*part, "src" | "tests" | "examples" | "benches"));

@@ -1,4 +1,4 @@
-//! What the machine gives: time, randomness, mutexes, where in the source a call stands.
+//! Services of the machine: time, randomness, mutexes, and the source location of a call.
 
 pub(crate) mod backoff;
 pub(crate) mod blocking;

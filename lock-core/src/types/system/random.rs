@@ -1,6 +1,6 @@
-//! Chance, where only its spread matters: pauses of many processes, places to begin. Never for identities.
+//! Random numbers for pauses and starting places, where only their spread matters. Never use them for identities.
 
-/// Draws 32 bits. Each state has keys of its own, the first of a thread from the operating system.
+/// Draws 32 bits. Each state has its own keys. The first keys of a thread come from the operating system.
 #[cfg(not(feature = "test-util"))]
 fn draw() -> u64 {
     use std::hash::{BuildHasher, RandomState};
@@ -14,12 +14,12 @@ fn draw() -> u64 {
     fastrand::u32(..).into()
 }
 
-/// Draws a number from 0 up to, but without, `limit`; 0 if there is none.
+/// Draws a number from 0 up to, but not including, `limit`. Returns 0 if `limit` is 0.
 pub(crate) fn below(limit: u32) -> u32 {
     u32::try_from((draw() * u64::from(limit)) >> 32).unwrap_or(0)
 }
 
-/// Draws a number from 0 up to, but without, 1.
+/// Draws a number from 0 up to, but not including, 1.
 pub(crate) fn fraction() -> f64 {
     f64::from(below(u32::MAX)) / f64::from(u32::MAX)
 }
@@ -32,7 +32,7 @@ mod tests {
     fn draws_are_spread_and_stay_below_their_limit() {
         let mut counts = [0; 8];
         (0..8_000).for_each(|_| counts[below(8) as usize] += 1);
-        // Seven standard deviations: once in some 10^11 runs by chance.
+        // Seven standard deviations: about one run in 10^11 fails by chance.
         assert!(counts.iter().all(|count| (790..1_210).contains(count)), "{counts:?}");
         let (low, high) = (0..1_000)
             .map(|_| fraction())

@@ -1,8 +1,8 @@
-//! A mutex that does not care whether a thread panicked while it held it.
+//! A mutex that ignores whether a thread panicked while it held it.
 //!
-//! What it protects is left whole by every caller, so there is nothing to recover from. It is the standard library's
-//! inside: a mutex with a table of waiting threads of its own may be left locked in a forked child. The gate is built
-//! over another one in a test, which runs its threads in every order (`tests/interleavings/`).
+//! Every caller leaves the protected value complete, so a panic does no harm. It wraps the standard library's mutex. A
+//! mutex with its own table of waiting threads could stay locked in a forked child. A test builds the gate over another
+//! mutex, which runs its threads in every order (`tests/interleavings/`).
 
 pub(crate) use std::sync::MutexGuard;
 use std::sync::PoisonError;

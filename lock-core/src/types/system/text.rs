@@ -1,7 +1,7 @@
-//! What is shown to people: text from outside, made safe, and durations.
+//! Text for people: foreign text, made safe to show, and durations.
 //!
-//! Keys and call sites come from users and from Redis. What is shown of them must not move a
-//! cursor, end an attribute, or change the direction of the text around it.
+//! Keys and call sites come from users and from Redis. When they are shown, they must not move a cursor, end an
+//! attribute, or change the direction of the text around them.
 //!
 //! ```
 //! use lock_core::text::{human, visible};
@@ -28,8 +28,7 @@ pub fn visible(text: &str) -> String {
     shown
 }
 
-/// Returns whether a character is a control character, has no width, changes the direction of text or
-/// is blank.
+/// Returns whether a character is a control character, has no width, changes the direction of text, or is blank.
 fn is_invisible(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -55,12 +54,13 @@ pub fn human(duration: Duration) -> String {
 pub(crate) const UNITS: [(&str, u64); 5] =
     [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
-/// Reads a duration such as `10s`, `250ms` or `1m30s`, as options, URLs, the environment and command lines write it. The
-/// attribute reads the same, by a parser of its own: a macro cannot use the crate that it is a part of.
+/// Reads a duration such as `10s`, `250ms` or `1m30s`. Options, URLs, the environment and command lines write it this
+/// way. The attribute reads the same form with a parser of its own, because a macro cannot use the crate that it is a
+/// part of.
 ///
 /// # Errors
 ///
-/// What is wrong with the text, without repeating it.
+/// The description of the mistake, without repeating the text.
 pub fn duration(text: &str) -> Result<Duration, &'static str> {
     let (mut rest, mut total, mut units) = (text, 0_u64, UNITS.as_slice());
     if rest.is_empty() {

@@ -1,4 +1,5 @@
-//! Who waits for whom, joined by key: a call site may hold many keys, and only one of them be in somebody's way.
+//! Finds which call site each waiter waits for, joined by key. A call site may hold many keys, and only one of them may
+//! have waiters.
 
 use std::collections::HashMap;
 use std::time::{Duration, UNIX_EPOCH};
@@ -11,20 +12,20 @@ use crate::state::store::Store;
 use crate::state::table::{Phase, Row};
 use crate::words::time::Moment;
 
-/// How long a wait is usual where it is not known, in seconds.
+/// The usual wait in seconds, if it is unknown.
 const USUAL: f64 = 5.0;
 
-/// The waits of this process, and whom they wait for. A wait that has seen no holder is queued behind another one of this
-/// process, which has seen it.
+/// The waits of this process, with the holders they wait for. A wait without a seen holder is queued behind another
+/// wait of this process, which has seen one.
 #[derive(Default)]
 pub(super) struct Blame {
     seen: HashMap<Place, Seen>,
     waits: Vec<Wait>,
-    /// Which of the totals, and which call site, holds a key for too long.
+    /// Which total and which call site holds a key for too long.
     stuck: HashMap<Place, (usize, usize)>,
 }
 
-/// A key in a store, by its number: the same key in two stores is two locks.
+/// A key in a store, given by the store's number. The same key in two stores means two locks.
 type Place = (usize, LockKey);
 
 /// The holder of a key.
@@ -32,7 +33,7 @@ type Place = (usize, LockKey);
 struct Seen {
     /// The number of its call site.
     site: usize,
-    /// When it was granted the key, in seconds since 1970, by the clock of the store.
+    /// When it got the key, in seconds since 1970, by the clock of the store.
     since: Option<f64>,
 }
 
@@ -44,7 +45,7 @@ struct Wait {
 }
 
 impl Blame {
-    /// Takes a row of one of the totals. `number` gives the number of a holder's call site.
+    /// Takes a row of one of the totals. `number` returns the number of a holder's call site.
     pub(super) fn add(&mut self, total: usize, row: &Row, now: Moment, number: impl FnOnce(&str) -> usize) {
         let place = || (Store::of(row.family()), row.key.clone());
         match &row.phase {
@@ -64,7 +65,7 @@ impl Blame {
         }
     }
 
-    /// Charges every wait to whom it waits for.
+    /// Charges every wait to the call site that it waits for.
     pub(super) fn charge(self, totals: &mut [Total<'_>], now: Moment) {
         if self.waits.is_empty() {
             return;
@@ -91,7 +92,7 @@ impl Blame {
     }
 }
 
-/// Returns when a holder was granted its lock, by the clock of the store.
+/// Returns when a holder got its lock, by the clock of the store.
 fn granted(holder: &Holder) -> Option<f64> {
     let since = holder.since.or_else(|| holder.token?.drawn_at())?;
     Some(since.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs_f64())

@@ -1,4 +1,4 @@
-//! What inspectors found in Redis.
+//! Exports the findings of inspectors in Redis.
 
 use std::sync::PoisonError;
 
@@ -10,7 +10,7 @@ use crate::words::labels::MODES;
 use crate::words::time::Moment;
 
 impl Core {
-    /// Exports what the elected inspectors of this process found.
+    /// Exports the findings of the elected inspectors of this process.
     pub(super) fn fleet_to(&self, sink: &mut impl Sink) {
         let stores = self.fleet.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for (store, found) in &stores {

@@ -1,4 +1,4 @@
-//! What goes on now under one lock name in one store, added up from the rows.
+//! The current holds and waits of one lock name in one store, added up from the rows.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,39 +11,39 @@ use crate::words::time::Moment;
 /// The number of a holder whose call site is unknown.
 pub(super) const UNKNOWN: usize = MAX_SITES + 1;
 
-/// What goes on now under one lock name in one store.
+/// The current holds and waits of one lock name in one store.
 #[derive(Default)]
 pub(super) struct Live {
-    /// By [`MODES`]; candidates are no waiters.
+    /// By [`MODES`]. Candidates do not count as waiters.
     pub(super) waiters: [u32; MODES.len()],
-    /// Those who wait to lead.
+    /// Callers that wait to lead.
     pub(super) candidates: u32,
     /// Holds that lead an election.
     pub(super) leads: u32,
     /// By [`MODES`].
     pub(super) held: [u32; MODES.len()],
-    /// What the holds of permits have together.
+    /// The permits of all holds together.
     pub(super) permits: u64,
     pub(super) oldest_hold: Moment,
     pub(super) oldest_wait: Moment,
     pub(super) lease_expiry: Moment,
-    /// The ages of all holds together.
+    /// The sum of the ages of all holds.
     pub(super) held_for: Duration,
     /// By the number of the call site.
     sites: BTreeMap<usize, OfSite>,
-    /// By the number of the holder's call site, [`UNKNOWN`] for none.
+    /// By the number of the holder's call site; [`UNKNOWN`] if there is none.
     holders: BTreeMap<usize, OfHolder>,
 }
 
-/// What one call site holds.
+/// The holds of one call site.
 #[derive(Clone, Copy, Default)]
 pub(super) struct OfSite {
     pub(super) oldest: Moment,
     /// Holds that are older than their threshold.
     pub(super) stuck: u32,
-    /// When the oldest of those began.
+    /// When the oldest of those stuck holds began.
     pub(super) oldest_stuck: Moment,
-    /// Callers of this process that wait for one of those, for longer than usual.
+    /// Callers of this process that have waited for a stuck hold for longer than usual.
     pub(super) stuck_waiters: u32,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct OfSite {
 pub(super) struct OfHolder {
     pub(super) waiters: u32,
     pub(super) oldest: Moment,
-    /// The oldest hold that is waited for, where it is known when that began.
+    /// The oldest hold that is waited for, among those whose start is known.
     pub(super) hold: Option<Waited>,
 }
 
@@ -61,7 +61,7 @@ pub(super) struct OfHolder {
 pub(super) struct Waited {
     /// When it was granted, in seconds since 1970, by the clock of the store.
     pub(super) since: f64,
-    /// How many callers wait for it, for longer than usual.
+    /// How many callers have waited for it for longer than usual.
     pub(super) waiters: u32,
 }
 
@@ -95,7 +95,7 @@ impl Live {
         self.sites.get(&site).copied().unwrap_or_default()
     }
 
-    /// Counts a caller that waits for what this call site holds for too long.
+    /// Counts a caller that waits for a stuck hold of this call site.
     pub(super) fn wait_for_stuck(&mut self, site: usize) {
         self.sites.entry(site).or_default().stuck_waiters += 1;
     }
@@ -110,7 +110,7 @@ impl Live {
         of_holder.oldest = of_holder.oldest.earlier(since);
     }
 
-    /// Takes note of a hold that is waited for.
+    /// Notes a hold that is waited for.
     pub(super) fn waited(&mut self, holder: usize, hold: Waited) {
         let of_holder = self.holders.entry(holder).or_default();
         if of_holder.hold.is_none_or(|known| hold.since < known.since) {

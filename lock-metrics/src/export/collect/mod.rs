@@ -20,7 +20,7 @@ use crate::words::labels;
 use crate::words::time::Moment;
 
 impl Core {
-    /// Passes everything to `sink`.
+    /// Passes every series to `sink`.
     pub(crate) fn collect(&self, sink: &mut impl Sink) {
         let sink = &mut Chosen { sink, settings: &self.settings };
         let now = Moment::now();
@@ -109,7 +109,7 @@ fn locks(sink: &mut impl Sink, totals: &[Total<'_>]) {
     uses::uses(sink, totals);
 }
 
-/// Exports the series that tell the modes of a lock apart.
+/// Exports the series that have a mode.
 fn by_mode(sink: &mut impl Sink, totals: &[Total<'_>]) {
     let each = |tell: &mut dyn FnMut(&Total<'_>, OfMode<'_>)| {
         for total in totals {
@@ -139,8 +139,8 @@ fn by_mode(sink: &mut impl Sink, totals: &[Total<'_>]) {
     });
 }
 
-/// Exports who holds, since when, and how many hold for too long, for every known call site, so
-/// that an alert that names one ends.
+/// Exports the holds of every known call site: how many, since when, and how many are stuck. Known call sites stay in
+/// the output at 0, so that an alert that names one ends.
 fn by_site(sink: &mut impl Sink, totals: &[Total<'_>]) {
     let mut each = |metric, get: &dyn Fn(live::OfSite) -> f64| {
         for total in totals {
@@ -155,7 +155,7 @@ fn by_site(sink: &mut impl Sink, totals: &[Total<'_>]) {
     each(&catalog::STUCK_WAITERS, &|site| f64::from(site.stuck_waiters));
 }
 
-/// Exports who waits for whom, for every known holder, and for others if callers wait for them.
+/// Exports the waits for every known holder, and for unknown holders if callers wait for them.
 fn by_holder(sink: &mut impl Sink, totals: &[Total<'_>]) {
     let mut each = |metric, get: &dyn Fn(live::OfHolder) -> Option<f64>| {
         for total in totals {
@@ -177,12 +177,12 @@ fn by_holder(sink: &mut impl Sink, totals: &[Total<'_>]) {
     each(&catalog::WAITING_ON, &|holder| Some(f64::from(holder.waiters)));
     each(&catalog::WAITING_ON_OLDEST, &|holder| Some(holder.oldest.to_unix_seconds()));
     each(&catalog::WAITING_ON_HOLD, &|holder| Some(holder.hold.map_or(0.0, |hold| f64::from(hold.waiters))));
-    // Nothing that is waited for has no age, and one that nobody wrote down is unknown.
+    // Without a hold that is waited for, an age does not exist. If the start of the hold was not recorded, the age is
+    // unknown.
     each(&catalog::WAITING_ON_HOLD_START, &|holder| holder.hold.map(|hold| hold.since));
 }
 
-/// Exports how long callers waited for each holder, for every known site, so that its series starts
-/// at 0.
+/// Exports how long callers waited for each holder, for every known site, so that its series starts at 0.
 fn blocked(sink: &mut impl Sink, total: &Total<'_>, counts: &Counts) {
     let none = Histogram::default();
     for (site, number) in total.family.holders.iter() {

@@ -1,4 +1,4 @@
-//! What the nodes of the stores do.
+//! Exports the state of the stores' nodes.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -9,9 +9,9 @@ use crate::state::{Core, OTHER};
 use crate::words::labels;
 
 impl Core {
-    /// Exports what is known of every node.
+    /// Exports the known data of every node.
     pub(super) fn nodes_to(&self, sink: &mut impl Sink) {
-        // The name that a member has in a quorum may not be that of its node.
+        // The name of a member in a quorum may differ from the name of its node.
         let is_used = |node: &Node| {
             node.connected.is_some() || node.commands.iter().any(|op| op.buckets().iter().any(|b| b.count > 0))
         };
@@ -107,7 +107,7 @@ impl Core {
             }
         });
     }
-    /// Exports which server stands behind each store.
+    /// Exports which server is behind each store.
     pub(super) fn stores_to(&self, sink: &mut impl Sink) {
         for (name, store) in self.shown_stores() {
             let node = store.node().and_then(|node| self.nodes.find_known(node));

@@ -1,4 +1,4 @@
-//! Adds up the shards: what is counted, what goes on, and who waits for whom.
+//! Adds up the shards: the counts, the current holds and waits, and the holders that callers wait for.
 
 use crate::export::collect::blame::Blame;
 use crate::export::collect::total::Total;
@@ -8,14 +8,14 @@ use crate::state::histogram::Histogram;
 use crate::words::time::Moment;
 
 impl Core {
-    /// Adds up the shards, and finds out who waits for whom.
+    /// Adds up the shards, and finds the holders that callers wait for.
     pub(super) fn add_up(&self, now: Moment) -> (Vec<Total<'_>>, Histogram<LATENESS_BUCKETS>) {
         let mut totals = Vec::new();
         for (name, store) in self.shown_stores() {
             let shown = store.families().filter(|(label, family)| self.is_shown(label, family));
             totals.extend(shown.map(|family| Total::new((name, store), family)));
         }
-        // By the number of the family. One that was added meanwhile is in the next scrape.
+        // Indexed by the number of the family. A family that was added in the meantime is in the next scrape.
         let mut places = vec![usize::MAX; totals.iter().map(|total| total.family.number + 1).max().unwrap_or(0)];
         for (at, total) in totals.iter().enumerate() {
             places[total.family.number] = at;

@@ -1,4 +1,4 @@
-//! Everything of one lock name in one store, for the sums over the shards.
+//! All data of one lock name in one store, for the sums over the shards.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub(super) struct Total<'a> {
     pub(super) store: &'a str,
     pub(super) at: &'a Store,
     pub(super) family: &'a Family,
-    /// By [`labels::MODES`]: the first, and those that were asked for.
+    /// By [`labels::MODES`]: the first mode, and the modes that were requested.
     pub(super) modes: [Option<Counts>; labels::MODES.len()],
     pub(super) live: Live,
 }
@@ -35,7 +35,7 @@ impl<'a> Total<'a> {
         all.filter_map(|(mode, (name, counts))| Some((mode, name, counts.as_ref()?)))
     }
 
-    /// Returns whether permits of it were asked for.
+    /// Returns whether permits of it were requested.
     pub(super) fn has_permits(&self) -> bool {
         self.modes[labels::PERMIT].is_some()
     }
@@ -47,17 +47,18 @@ impl<'a> Total<'a> {
         sum
     }
 
-    /// Returns how long half of the waits take at most, over all modes; `None` where too few are known.
+    /// Returns the median wait over all modes. `None` if too few waits are known.
     pub(super) fn usual_wait(&self) -> Option<f64> {
         self.counts().median_wait()
     }
 
-    /// Returns how long the lock was held, including holds that still last.
+    /// Returns how long the lock was held, including current holds.
     pub(super) fn held_seconds(&self) -> f64 {
         let holds = self.modes().flat_map(|(_, _, counts)| counts.holds.buckets());
         let ended: f64 = holds.map(|bucket| bucket.sum).sum();
         let total = Duration::from_secs_f64(ended.max(0.0)).saturating_add(self.live.held_for);
-        // The lock itself measures a hold again when it ends: that must not make a total fall.
+        // The lock measures a hold again when it ends, with a slightly different result. A total must not fall because
+        // of that.
         let told = self.family.held_nanos.fetch_max(nanos(total), Ordering::Relaxed);
         Duration::from_nanos(told.max(nanos(total))).as_secs_f64()
     }

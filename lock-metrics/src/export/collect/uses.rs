@@ -1,10 +1,10 @@
-//! What locks are used for: permits, stripes, elections and jobs.
+//! Exports the uses of locks: permits, stripes, elections and jobs.
 
 use crate::catalog;
 use crate::export::collect::total::Total;
 use crate::export::sink::Sink;
 
-/// Exports the limits of semaphores, the numbers of stripes, who leads, and when jobs ran.
+/// Exports the limits of semaphores, the numbers of stripes, the leaders, and the last runs of jobs.
 pub(super) fn uses(sink: &mut impl Sink, totals: &[Total<'_>]) {
     for total in totals {
         for (site, place) in total.family.call_sites() {

@@ -7,8 +7,8 @@ use crate::engine::claim::free::ReleaseOutcome;
 use crate::types::error::{LossReason, Result};
 use crate::types::fencing::FencingToken;
 
-/// The proof that this process leads. Made by [`Election::campaign`](super::Election::campaign). Dropped, it resigns in
-/// the background. See there for an example of [`Leadership`].
+/// The proof that this process leads. Made by [`Election::campaign`](super::Election::campaign), which has an example
+/// of [`Leadership`]. Dropping it resigns in the background.
 #[must_use = "this process resigns when it is dropped"]
 #[derive(Debug)]
 pub struct Leadership {
@@ -20,14 +20,14 @@ impl Leadership {
         Self { guard }
     }
 
-    /// Returns the number of the term: greater than those of all terms before. Send it along with every write, and
-    /// let the resource refuse older ones.
+    /// Returns the number of the term. It is greater than the numbers of all earlier terms. Send it along with every
+    /// write, and let the resource refuse older ones.
     #[must_use]
     pub fn term(&self) -> FencingToken {
         self.guard.token()
     }
 
-    /// Checks that this process still leads, by the clock. Sends nothing.
+    /// Checks by the clock that this process still leads. Sends no command.
     ///
     /// # Errors
     ///
@@ -36,7 +36,7 @@ impl Leadership {
         self.guard.ensure_held()
     }
 
-    /// Waits until this process leads no longer, and says why. Pending for as long as it leads.
+    /// Waits until this process does not lead any more, and returns the reason. Stays pending while it leads.
     ///
     /// # Cancel safety
     ///
@@ -47,16 +47,16 @@ impl Leadership {
 
     /// Resigns, so that the next candidate leads at once.
     ///
-    /// A store that does not answer is told again until the lease ends.
+    /// If the store does not answer, the resignation is retried until the lease ends.
     ///
     /// # Errors
     ///
     /// [`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable) if the store could not be told before the
-    /// lease ran out. Nobody leads then, and it is told once more in the background.
+    /// lease expired. Then no process leads, and the resignation is retried once more in the background.
     ///
     /// # Cancel safety
     ///
-    /// Safe: a resignation once begun is finished in the background.
+    /// Safe: a resignation that has begun is finished in the background.
     pub fn resign(self) -> impl Future<Output = Result<ReleaseOutcome>> + Send + 'static {
         self.guard.release()
     }

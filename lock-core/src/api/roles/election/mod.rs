@@ -1,4 +1,4 @@
-//! Leader election: a lock that candidates wait for as long as it takes, and whose holder leads.
+//! Leader election: a lock whose holder leads, and whose waiters are the candidates.
 
 mod leadership;
 mod observation;
@@ -21,19 +21,19 @@ use crate::types::owner::Holder;
 pub use leadership::Leadership;
 pub use observation::Observation;
 
-/// How long an announcement may be, in bytes: it is stored in the lock.
+/// The longest announcement, in bytes: it is stored in the lock.
 const MAX_ANNOUNCEMENT: usize = 150;
 
-/// What tells an announcement from a call site.
+/// Distinguishes an announcement from a call site.
 const MARK: char = '@';
 
 impl LockManager {
-    /// Makes this process a candidate for a role that at most one process of the fleet has: the scheduler, the
-    /// writer of a log, the owner of a shard.
+    /// Makes this process a candidate for a role that at most one process of the fleet has. Examples are a scheduler,
+    /// the writer of a log, or the owner of a shard.
     ///
-    /// The role is the exclusive lock of that name, so everything that is true of a lock is true of it: who is cut
-    /// off stops by its own clock before another is elected, and the term is a fencing token. Candidates wait in
-    /// order, each for as long as it takes.
+    /// The role is the exclusive lock of that name, so everything that holds for a lock holds for it. A leader that is
+    /// cut off stops by its own clock before another is elected. The term is a fencing token. Candidates wait in order,
+    /// without a time limit.
     ///
     /// ```no_run
     /// # use lock_core::{LockError, LockManager};
@@ -60,7 +60,7 @@ impl LockManager {
     }
 }
 
-/// A role that at most one process has. Made by [`LockManager::elect`], which is the example of [`Election`]. Cheap to
+/// A role that at most one process has. Made by [`LockManager::elect`], which has the example of [`Election`]. Cheap to
 /// clone.
 #[must_use = "nobody stands for election until run or campaign is awaited"]
 #[derive(Clone, Debug)]
@@ -74,49 +74,51 @@ pub struct Election {
 }
 
 impl Election {
-    /// Sets the lease: how long nobody leads after the leader has died. Default: the manager's ttl.
+    /// Sets the lease: how long the role stays empty after the leader has died. Default: the manager's ttl.
     ///
-    /// At least 1 s. A leader that resigns is followed at once.
+    /// At least 1 s. If a leader resigns, the next one follows at once.
     pub fn with_ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
     }
 
-    /// Sets the age at which alerts call a term stuck. Default: never, for a leader leads for as long as it can.
+    /// Sets the age at which alerts call a term stuck. Default: never, because a leader leads for as long as it can.
     pub fn with_stuck_after(mut self, age: Duration) -> Self {
         self.stuck_after = Some(age);
         self
     }
 
-    /// Names the role in metrics. Default: the template of the name, as [`lock_key!`](crate::lock_key) gives it, else
-    /// the call site of the candidate.
+    /// Names the role in metrics. Default: the template of the name, as [`lock_key!`](crate::lock_key) gives it,
+    /// otherwise the call site of the candidate.
     pub fn with_label(mut self, label: impl Into<LockLabel>) -> Self {
         self.label = Some(label.into());
         self
     }
 
-    /// Announces something to whoever asks for the leader: an address, a name. At most 150 bytes, in one line and
+    /// Announces a text, for example an address, to callers that ask for the leader. At most 150 bytes, in one line and
     /// without `|`.
     pub fn announcing(mut self, what: impl Into<Arc<str>>) -> Self {
         self.announcement = Some(what.into());
         self
     }
 
-    /// Campaigns, runs `work` while this process leads, and resigns when it ends. Its output is returned.
+    /// Campaigns, runs `work` while this process leads, and resigns when `work` ends. Returns the output of `work`.
     ///
-    /// If the leadership is lost, `work` is dropped at its next await, and this campaigns again: `work` then starts
-    /// anew, with the next term. A store that is away is waited for. If `work` panics, this process resigns.
+    /// If the leadership is lost, `work` is dropped at its next await, and this process campaigns again: `work` then
+    /// starts anew, with the next term. If the store cannot be reached, this waits for it. If `work` panics, this
+    /// process resigns.
     ///
-    /// Under `tokio::spawn` write `async move |term|`, as in the second example. A closure that borrows does not compile there:
-    /// *implementation of `Send` is not general enough* is a limit of the compiler, which cannot see that its future may cross threads.
+    /// Under `tokio::spawn`, write `async move |term|`, as in the second example. A closure that borrows does not
+    /// compile there. The compiler reports *implementation of `Send` is not general enough*, because it cannot see that
+    /// the closure's future may cross threads.
     ///
-    /// The running code finds its lock by [`current_lock`](crate::current_lock): `ensure_held` before a step that
-    /// must not happen twice.
+    /// The running code finds its lock by [`current_lock`](crate::current_lock). Call its `ensure_held` before a step
+    /// that must not happen twice.
     ///
     /// # Errors
     ///
-    /// [`LockErrorKind::ShutDown`] when the manager is shut down, which is the normal end of a candidate that did not lead;
-    /// `InvalidKey`, `Misconfigured`. Never because of a loss or of a store that is away.
+    /// [`LockErrorKind::ShutDown`] when the manager is shut down, which is the normal end of a candidate that did not
+    /// lead. Also `InvalidKey` and `Misconfigured`. A loss or an unreachable store is never an error.
     ///
     /// # Cancel safety
     ///
@@ -135,7 +137,7 @@ impl Election {
     /// # }
     /// ```
     ///
-    /// In a task of its own, `async move`:
+    /// In a task of its own, with `async move`:
     ///
     /// ```
     /// # use std::sync::{Arc, atomic::{AtomicU64, Ordering}};
@@ -174,11 +176,11 @@ impl Election {
         }
     }
 
-    /// Waits until this process leads, for as long as that takes.
+    /// Waits until this process leads, without a time limit.
     ///
     /// # Errors
     ///
-    /// As [`run`](Self::run).
+    /// Like [`run`](Self::run).
     ///
     /// # Cancel safety
     ///
@@ -203,11 +205,11 @@ impl Election {
         async move { request.acquire().await.map(Leadership::new) }
     }
 
-    /// Returns who leads now, or `None` if nobody does.
+    /// Returns the current leader, or `None` if no process leads.
     ///
     /// # Errors
     ///
-    /// As [`LockManager::holder`].
+    /// Like [`LockManager::holder`].
     ///
     /// # Cancel safety
     ///
@@ -217,8 +219,8 @@ impl Election {
         Ok(holder.map(Leader))
     }
 
-    /// Follows who leads. All observers of one election in one manager share one look at the store a second, which
-    /// ends with the last of them.
+    /// Follows the leader. All observers of one election in one manager share one poll of the store per second. The
+    /// polls end with the last observer.
     ///
     /// # Examples
     ///
@@ -243,11 +245,11 @@ impl Election {
         self.key.as_ref().map_or("", LockKey::as_str)
     }
 
-    /// One candidacy. No hand-off: a term is the store's own grant.
+    /// Makes one candidacy. Hand-offs are off, because each term is a grant of the store.
     fn request(&self, called_from: &'static Location<'static>) -> LockRequest {
         let mut options = self.manager.options().clone().with_ttl(self.ttl).with_wait(Wait::Forever).without_handoff();
         options.min_hold = Duration::ZERO;
-        // A role is not a hold: the threshold of the manager is for locks.
+        // The manager's threshold for stuck locks does not apply to a role.
         options.stuck_after = Some(self.stuck_after.unwrap_or(Duration::MAX));
         let request = LockRequest::new(self.manager.clone(), self.key.clone().map(RequestedKeys::One));
         let mut request = request.on_behalf_of(called_from, options).with_purpose(Purpose::Leadership);
@@ -267,7 +269,7 @@ impl Election {
     }
 }
 
-/// Who leads, as the store reports it.
+/// The leader, as the store reports it.
 ///
 /// ```
 /// # use lock_core::{LockError, LockManager};
@@ -282,7 +284,7 @@ impl Election {
 pub struct Leader(Holder);
 
 impl Leader {
-    /// Returns what the leader announced.
+    /// Returns the text that the leader announced.
     #[must_use]
     pub fn announced(&self) -> Option<&str> {
         self.0.site().strip_prefix(MARK)

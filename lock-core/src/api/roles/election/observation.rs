@@ -1,4 +1,4 @@
-//! Who leads, as it changes.
+//! Follows the changes of the leader.
 
 use tokio::sync::watch;
 
@@ -8,7 +8,8 @@ use crate::engine::watch::following::LastSeen;
 use crate::types::error::{LockError, Result};
 use crate::types::key::LockKey;
 
-/// Follows who leads. Made by [`Election::observe`](super::Election::observe), which is the example of [`Observation`].
+/// Follows the leader. Made by [`Election::observe`](super::Election::observe), which has the example of
+/// [`Observation`].
 #[derive(Debug)]
 pub struct Observation {
     manager: LockManager,
@@ -22,17 +23,18 @@ impl Observation {
         Self { manager: manager.clone(), seen }
     }
 
-    /// Waits until another leads than before, and returns who; the first call returns who leads now. `None` means
-    /// that nobody leads, or that nobody is known to, because the store has not answered for longer than the lease
-    /// that was seen last.
+    /// Waits until the leader changes, and returns the new one. The first call returns the current leader. `None` means
+    /// that no process leads. It can also mean that no leader is known, because the store has not answered for longer
+    /// than the lease that was seen last.
     ///
-    /// A change is seen within about a second. A leader that came and went in between is not.
+    /// A change is seen within about a second. A leader that came and went in between is not seen.
     ///
     /// # Errors
     ///
-    /// [`LockErrorKind::ShutDown`](crate::LockErrorKind::ShutDown) when the manager is shut down, or takes no new work because
-    /// it [drains](LockManager::drain): one that [serves while stopping](crate::LockManagerBuilder::serve_while_stopping) tells
-    /// changes until it is shut down. And `InvalidKey`.
+    /// [`LockErrorKind::ShutDown`](crate::LockErrorKind::ShutDown) when the manager is shut down, or takes no new work
+    /// because it [drains](LockManager::drain). A manager that [serves while
+    /// stopping](crate::LockManagerBuilder::serve_while_stopping) reports changes until it is shut down. Also
+    /// `InvalidKey`.
     ///
     /// # Cancel safety
     ///

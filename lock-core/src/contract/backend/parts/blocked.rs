@@ -1,4 +1,4 @@
-//! What a holder publishes while it waits for another lock.
+//! A note that a holder publishes while it waits for another lock.
 
 use std::future::Future;
 
@@ -7,9 +7,10 @@ use crate::types::fencing::FencingToken;
 use crate::types::key::LockKey;
 use crate::types::owner::OwnerId;
 
-/// The task that holds one lock waits for another. Kept beside the lock that it holds, for three seconds.
+/// A note that the task that holds one lock waits for another. The store keeps it beside the held lock for three
+/// seconds.
 ///
-/// Written again about every second, each time with a greater [`stamp`](Self::stamp), for as long as the task waits.
+/// While the task waits, it writes the note again about every second, each time with a greater [`stamp`](Self::stamp).
 ///
 /// ```
 /// use lock_core::{Blocked, FencingToken, LockKey, OwnerId};
@@ -21,18 +22,18 @@ use crate::types::owner::OwnerId;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Blocked {
-    /// The claim that holds the lock beside which this is kept.
+    /// The claim that has the lock beside which this note is kept.
     pub owner: OwnerId,
-    /// The token of its holder, which tells the successive holders of one claim apart.
+    /// The token of its holder. It distinguishes the successive holders of one claim.
     pub token: FencingToken,
-    /// How often it was written.
+    /// How often the note was written.
     pub stamp: u64,
-    /// What the task waits for.
+    /// The lock that the task waits for.
     pub waits_for: LockKey,
 }
 
 impl Blocked {
-    /// How long it is kept.
+    /// How long the note is kept.
     pub const KEPT: std::time::Duration = std::time::Duration::from_secs(3);
 
     /// Describes a holder that waits.
@@ -42,14 +43,14 @@ impl Blocked {
     }
 }
 
-/// The part of a store that keeps what holders wait for, beside the locks that they hold: deadlocks across processes are
-/// found from it. Without it none are.
+/// The part of a store that keeps, beside each held lock, which lock its holder waits for. Deadlocks across processes
+/// are found with it. Without it, they are not found.
 ///
 /// See the example of [`LockBackend`](crate::LockBackend).
 pub trait BlockedNotes: Send + Sync {
-    /// Keeps beside a lock what its holder waits for, for [`Blocked::KEPT`]; `None` removes it.
+    /// Keeps beside a lock what its holder waits for, for [`Blocked::KEPT`]. `None` removes the note.
     fn set_blocked(&self, key: &LockKey, blocked: Option<&Blocked>) -> impl Future<Output = Result<()>> + Send;
 
-    /// Returns what the holder of a lock waits for, if it has said so lately.
+    /// Returns which lock the holder of a lock waits for, if it published that recently.
     fn blocked(&self, key: &LockKey) -> impl Future<Output = Result<Option<Blocked>>> + Send;
 }

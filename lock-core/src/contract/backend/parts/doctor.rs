@@ -1,19 +1,20 @@
-//! What a store finds out about the servers behind it.
+//! Findings of a store about the servers behind it.
 
 use std::borrow::Cow;
 use std::future::Future;
 
-/// The part of a store that examines what is behind it: servers, settings, permissions. `lockctl doctor` asks it, for whoever sets up or
-/// mends. Without it the store tells nothing, which is a finding too.
+/// The part of a store that examines its servers, settings and permissions. `lockctl doctor` asks it, for operators who
+/// set up or repair a store. A store without this part reports that it examines nothing, which is a finding too.
 ///
-/// See the example of [`Finding`]. How a store returns a part is in the example of [`LockBackend`](crate::LockBackend).
+/// See the example of [`Finding`]. The example of [`LockBackend`](crate::LockBackend) shows how a store returns a part.
 pub trait Doctor: Send + Sync {
-    /// Looks at everything that the store depends on. What is as it should be is a finding, and so is what could not be found out: an
-    /// error leaves nothing out, and nothing of it counts as healthy. Leaves nothing behind.
+    /// Examines everything that the store depends on. Each healthy thing is a finding, and so is each thing that could
+    /// not be examined. An error therefore hides no finding, and an unexamined thing never counts as healthy. Changes
+    /// nothing on the servers.
     fn examine(&self) -> impl Future<Output = Vec<Finding>> + Send;
 }
 
-/// One thing that a store depends on, and how it was found.
+/// One thing that a store depends on, and its condition.
 ///
 /// ```
 /// use lock_core::{Finding, FindingGrade};
@@ -24,42 +25,42 @@ pub trait Doctor: Send + Sync {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {
-    /// What was looked at, in one or two words that stay the same: the name of a setting, if it is one.
+    /// The examined thing, in one or two words that stay the same. For a setting, this is its name.
     pub subject: Cow<'static, str>,
-    /// How it is.
+    /// The condition.
     pub grade: FindingGrade,
-    /// What works, or what is lost, in a sentence.
+    /// One sentence: what works, or what is lost.
     pub says: String,
-    /// What to set or to run. `None` where nothing is to be done.
+    /// The remedy: what to set or to run. `None` if no action is needed.
     pub remedy: Option<String>,
 }
 
 impl Finding {
-    /// Says what works.
+    /// Reports that something works.
     #[must_use]
     pub fn works(subject: impl Into<Cow<'static, str>>, says: impl Into<String>) -> Self {
         Self { subject: subject.into(), grade: FindingGrade::Works, says: says.into(), remedy: None }
     }
 
-    /// Says what is lost, or may be, while locks are taken all the same.
+    /// Reports that something is lost or may be lost, although locks can be taken.
     #[must_use]
     pub fn warning(subject: impl Into<Cow<'static, str>>, says: impl Into<String>) -> Self {
         Self { grade: FindingGrade::Warning, ..Self::works(subject, says) }
     }
 
-    /// Says why no lock can be taken.
+    /// Reports why no lock can be taken.
     #[must_use]
     pub fn refused(subject: impl Into<Cow<'static, str>>, says: impl Into<String>) -> Self {
         Self { grade: FindingGrade::Refused, ..Self::works(subject, says) }
     }
 
-    /// Says why it could not be found out.
+    /// Reports why the condition is unknown.
     #[must_use]
     pub fn unknown(subject: impl Into<Cow<'static, str>>, says: impl Into<String>) -> Self {
         Self { grade: FindingGrade::Unknown, ..Self::works(subject, says) }
     }
 
-    /// Says what to set or to run.
+    /// Adds what to set or to run.
     #[must_use]
     pub fn with_remedy(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = Some(remedy.into());
@@ -67,22 +68,22 @@ impl Finding {
     }
 }
 
-/// How a [`Finding`] is. See the example of [`Finding`].
+/// The condition in a [`Finding`]. See the example of [`Finding`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FindingGrade {
     /// As it should be.
     Works,
-    /// Locks are taken, and something is lost or may be.
+    /// Locks can be taken, but something is lost or may be lost.
     Warning,
     /// No lock can be taken.
     Refused,
-    /// It could not be found out.
+    /// The condition is unknown.
     Unknown,
 }
 
 impl FindingGrade {
-    /// Returns its name.
+    /// Returns the name of the grade.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! For which versions the work under a lock is done.
+//! Marks that the work under a lock is done for a version.
 
 use std::fmt;
 use std::future::Future;
@@ -13,21 +13,21 @@ use crate::types::owner::HolderInfo;
 /// The longest version, in bytes.
 pub const MAX_VERSION_BYTES: usize = 1024;
 
-/// The part of a store that keeps marks: the work under this lock is done for this version. Without it, work that is to be done
-/// [once for a version](crate::LockRequest::once_for) is refused.
+/// The part of a store that keeps marks. A mark says that the work under a lock is done for a version. Without this
+/// part, [`once_for`](crate::LockRequest::once_for) is refused.
 ///
-/// An `Err` means that it is unknown whether there is a mark. What lies in its place and is none is an error too, which names what
-/// it is and where: neither *done* nor *not done*. How a store returns a part is in the
-/// example of [`LockBackend`](crate::LockBackend).
+/// An `Err` means that it is unknown whether a mark exists. Foreign data in the place of a mark is an error too: it is
+/// neither *done* nor *not done*. The error names the data and its place. The example of
+/// [`LockBackend`](crate::LockBackend) shows how a store returns a part.
 pub trait DoneMarks: Send + Sync {
-    /// Returns the mark of a version. `None` only if the store knows that there is none.
+    /// Returns the mark of a version. `None` only if the store knows that no mark exists.
     fn done(&self, key: &LockKey, version: &JobVersion) -> impl Future<Output = Result<Option<DoneMark>>> + Send;
 
-    /// Writes the mark of a version, if the claim has the lock: both in one step. Returns whether it had.
+    /// Writes the mark of a version if the claim has the lock, in one step. Returns whether the claim had the lock.
     ///
-    /// It is kept for this long, or, without a time, for as long as the store keeps such things: [`DoneMark::KEPT`] where data is not
-    /// meant to last. What is written has arrived where the claim's [durability](crate::Durability) says before this answers. Safe to
-    /// repeat.
+    /// The mark is kept for this time. Without a time, it is kept as long as the store keeps such data:
+    /// [`DoneMark::KEPT`] where data is not meant to last. This answers only after the mark has arrived where the
+    /// claim's [durability](crate::Durability) says. Safe to repeat.
     fn mark_done(
         &self,
         claim: &Claim,
@@ -35,11 +35,11 @@ pub trait DoneMarks: Send + Sync {
         keep: Option<Duration>,
     ) -> impl Future<Output = Result<bool>> + Send;
 
-    /// Removes the mark of a version, so that the work is done again. Returns whether there was one.
+    /// Removes the mark of a version, so that the work is done again. Returns whether a mark existed.
     fn forget_done(&self, key: &LockKey, version: &JobVersion) -> impl Future<Output = Result<bool>> + Send;
 }
 
-/// A version of what is done under a lock: any text of at most [`MAX_VERSION_BYTES`], compared byte by byte.
+/// A version of the work under a lock: any text of at most [`MAX_VERSION_BYTES`], compared byte by byte.
 ///
 /// ```
 /// use lock_core::JobVersion;
@@ -56,8 +56,8 @@ impl JobVersion {
     ///
     /// # Errors
     ///
-    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) if it is empty, longer than [`MAX_VERSION_BYTES`], or has
-    /// a zero byte, which not every store can keep.
+    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) if the version is empty, is longer than
+    /// [`MAX_VERSION_BYTES`], or has a zero byte, which some stores cannot keep.
     pub fn new(text: impl AsRef<str>) -> Result<Self> {
         let text = text.as_ref();
         if text.is_empty() {
@@ -100,7 +100,7 @@ impl fmt::Debug for JobVersion {
     }
 }
 
-/// A note in the store that the work under a lock is done for a version.
+/// A mark in the store that the work under a lock is done for a version.
 ///
 /// See the example of [`LockRequest::once_for`](crate::LockRequest::once_for).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,7 +108,7 @@ impl fmt::Debug for JobVersion {
 pub struct DoneMark {
     /// The version.
     pub version: JobVersion,
-    /// Who did it.
+    /// The process and call site that did the work.
     pub by: HolderInfo,
     /// How long ago it was done, by the store's clock.
     pub ago: Duration,

@@ -1,4 +1,4 @@
-//! What a store remembers of the runs of a job.
+//! Records of the runs of a job.
 
 use std::future::Future;
 use std::time::Duration;
@@ -7,15 +7,15 @@ use crate::types::error::Result;
 use crate::types::key::LockKey;
 use crate::types::owner::HolderInfo;
 
-/// The longest time for which a record outlives its period.
+/// The longest time by which a record outlives its period.
 const A_WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// The part of a store that remembers the runs of jobs: it notes the [run](crate::Release::run) that ends with a claim.
-/// Without it, an instance that starts knows nothing of earlier runs.
+/// The part of a store that remembers the runs of jobs. It records the [run](crate::Release::run) that ends with a
+/// claim. Without it, an instance that starts does not know earlier runs.
 ///
 /// See the example of [`LockBackend`](crate::LockBackend).
 pub trait JobRecords: Send + Sync {
-    /// Returns what is remembered of the job whose lock this is.
+    /// Returns the record of the job whose lock this is.
     fn last_run(&self, key: &LockKey) -> impl Future<Output = Result<Option<JobRecord>>> + Send;
 }
 
@@ -45,9 +45,10 @@ impl JobRun {
     }
 }
 
-/// What a store remembers of a job that has a period.
+/// A store's record of a job that has a period.
 ///
-/// Written when a run ends, and kept for [`JobRun::kept_for`]: so it is still there when the next run does not come.
+/// It is written when a run ends, and kept for [`JobRun::kept_for`]. It therefore still exists when the next run is
+/// missing.
 ///
 /// ```
 /// use std::time::Duration;
@@ -68,13 +69,13 @@ impl JobRun {
 pub struct JobRecord {
     /// The period of the job, as the last run had it.
     pub every: Duration,
-    /// Who ran it last.
+    /// The process and call site that ran it last.
     pub info: HolderInfo,
     /// How long ago that run started, by the store's clock.
     pub started_ago: Duration,
     /// Whether that run ended without an error.
     pub succeeded: bool,
-    /// How long ago the last run started that ended without an error; if none has, the first that is remembered.
+    /// How long ago the last successful run started. If no run has succeeded, this counts from the first recorded run.
     pub without_success_for: Duration,
 }
 
@@ -85,8 +86,8 @@ impl JobRecord {
         Self { every: run.every, info, started_ago, succeeded: run.succeeded, without_success_for }
     }
 
-    /// Returns for how long a run that succeeds has been missing: since a period after the last one started. `None`
-    /// before, and for the tenth of a period by which a start may be late.
+    /// Returns how long a successful run has been missing. It counts from one period after the start of the last
+    /// successful run. `None` before that, and while the delay is at most a tenth of a period.
     #[must_use]
     pub fn overdue(&self) -> Option<Duration> {
         self.without_success_for.checked_sub(self.every).filter(|late| *late > self.every / 10)

@@ -1,4 +1,4 @@
-//! The parts of the contract that a store may leave out, each with what it is asked and answers.
+//! The parts of the contract that a store may leave out, each with its requests and answers.
 
 pub(super) mod blocked;
 pub(super) mod doctor;

@@ -1,4 +1,4 @@
-//! What a quorum asks of its members, beyond what every store does.
+//! Requests of a quorum to its members, beyond those to every store.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -10,31 +10,32 @@ use crate::types::fencing::FencingToken;
 use crate::types::options::MAX_TTL;
 use crate::types::owner::Holder;
 
-/// The part of a store that serves a [`Quorum`](crate::Quorum) as a member better than any store can.
+/// The part of a store that makes it a better member of a [`Quorum`](crate::Quorum).
 ///
-/// A store without it is a member too: it votes by a renewal and an acquire, has no data that could get lost, and
-/// remembers no list of members. See the example of [`LockBackend`](crate::LockBackend).
+/// A store without this part can be a member too. It votes by a renewal and an acquire, counts as a store that cannot
+/// lose data, and remembers no list of members. See the example of [`LockBackend`](crate::LockBackend).
 pub trait QuorumMember: Send + Sync {
-    /// Takes the lock as a member of a quorum, or confirms that the claim has it. Nobody queues.
+    /// Takes the lock as a member of a quorum, or confirms that the claim has it. The claim is never queued.
     ///
-    /// As [`try_acquire`](crate::LockBackend::try_acquire), with the least token above the floor that the store can
-    /// give: members that are given the same floor then grant the same token. A store that can lose its data says for
-    /// how long it has kept them, and whether the claim had the lock already, read in the same step.
+    /// Like [`try_acquire`](crate::LockBackend::try_acquire), but grants the least token above the floor that the store
+    /// can give. Members with the same floor therefore grant the same token. A store that can lose its data also
+    /// returns how long it has kept its data, and whether the claim already had the lock. Both are read in the same
+    /// step.
     fn vote(&self, request: &AcquireRequest) -> impl Future<Output = Result<Vote>> + Send;
 
-    /// Remembers for a while that a quorum with these members is in use, if a list is given. Returns the lists that
-    /// are remembered.
+    /// If a list is given, remembers for a while that a quorum with these members is in use. Returns the remembered
+    /// lists.
     fn remember(
         &self,
         list: Option<&MemberList>,
         keep_for: Duration,
     ) -> impl Future<Output = Result<Vec<MemberList>>> + Send;
 
-    /// Declares that the data of this member have no gap, whatever happened before.
+    /// Declares that the data of this member has no gap, whatever happened before.
     fn vouch(&self) -> impl Future<Output = Result<()>> + Send;
 
-    /// Returns a name of the data that this store keeps, once it is known, which no other store but a copy has. A
-    /// quorum refuses two members of one name: a single server would have two votes.
+    /// Returns a name of the data in this store, once it is known. Only a copy of the store has the same name. A quorum
+    /// refuses two members of one name: otherwise a single server would have two votes.
     fn history(&self) -> Option<Arc<str>> {
         None
     }
@@ -56,26 +57,25 @@ pub trait QuorumMember: Send + Sync {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Vote {
-    /// The lock belongs to the claim at this member, for its whole ttl from now.
+    /// The claim has the lock at this member, for its whole ttl from now.
     Granted {
-        /// The first number of the grant: the least that the member can give, and greater than the floor.
+        /// The first token of the grant: the least that the member can give, and greater than the floor.
         token: FencingToken,
-        /// Whether the lock belonged to the claim at this member already, without a gap since its last vote there.
+        /// Whether the claim already had the lock at this member, without a gap since its last vote there.
         kept: bool,
-        /// For how long the member has kept its data without a gap. `None` if it cannot lose them while it is
-        /// in use.
+        /// How long the member has kept its data without a gap. `None` if it cannot lose its data while it is in use.
         history: Option<Duration>,
-        /// The clock of the member in ms, as its tokens count it. `None` if it does not tell.
+        /// The clock of the member in ms, as its tokens count it. `None` if unknown.
         time: Option<u64>,
     },
-    /// The lock belongs to somebody else at this member.
+    /// Another claim has the lock at this member.
     Held {
-        /// Who, and for how long at most.
+        /// The holder, and how long its lease lasts at most.
         holder: Holder,
     },
 }
 
-/// A list of members that some process uses, as every member of a quorum remembers it.
+/// A list of members that a process uses, as every member of a quorum remembers it.
 ///
 /// ```
 /// use lock_core::MemberList;
@@ -88,11 +88,11 @@ pub enum Vote {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct MemberList {
-    /// The names of the members, sorted. None contains a comma or a bar.
+    /// The names of the members, sorted. No name contains a comma or a bar.
     pub names: Vec<String>,
     /// How many of them must agree.
     pub majority: usize,
-    /// The longest lease that is taken of them.
+    /// The longest lease that is taken from them.
     pub max_ttl: Duration,
 }
 
@@ -104,24 +104,24 @@ impl MemberList {
         Self { names, majority, max_ttl }
     }
 
-    /// Writes the list as `majority|max_ttl|name,name,…`, the ttl in ms.
+    /// Writes the list as `majority|max_ttl|name,name,…`, with the ttl in ms.
     #[must_use]
     pub fn to_text(&self) -> String {
         format!("{}|{}|{}", self.majority, self.max_ttl.as_millis(), self.names.join(","))
     }
 
-    /// Reads what [`to_text`](Self::to_text) wrote.
+    /// Reads the text that [`to_text`](Self::to_text) wrote.
     #[must_use]
     pub fn from_text(text: &str) -> Option<Self> {
         let mut parts = text.splitn(3, '|');
         let majority = parts.next()?.parse().ok()?;
-        // Nobody of ours writes more, and a server would not count for as long.
+        // This library never writes more. Without the limit, foreign text could exclude a server for a very long time.
         let max_ttl = Duration::from_millis(parts.next()?.parse().ok()?).min(MAX_TTL);
         Some(Self::new(parts.next()?.split(',').map(str::to_owned).collect(), majority, max_ttl))
     }
 }
 
-/// What each node of a store says of one key. Made by [`LockManager::sync`](crate::LockManager::sync).
+/// The answers of all nodes of a store about one key. Made by [`LockManager::sync`](crate::LockManager::sync).
 ///
 /// ```
 /// use lock_core::{Holder, NodeReport, SyncReport};
@@ -140,7 +140,7 @@ pub struct SyncReport {
     pub majority: usize,
 }
 
-/// What one node says of a key.
+/// The answer of one node about a key.
 ///
 /// ```
 /// use lock_core::NodeReport;
@@ -153,18 +153,18 @@ pub struct SyncReport {
 pub struct NodeReport {
     /// The node, without credentials.
     pub node: String,
-    /// Who holds the key there, or why the node could not be asked.
+    /// The holder of the key there, or why the node could not be asked.
     pub holder: Result<Option<Holder>>,
 }
 
 impl SyncReport {
-    /// Puts a report together.
+    /// Makes a report.
     #[must_use]
     pub fn new(nodes: Vec<NodeReport>, majority: usize) -> Self {
         Self { nodes, majority }
     }
 
-    /// Returns the holder that a majority of the nodes names, if they name one.
+    /// Returns the holder that a majority of the nodes names, if there is one.
     #[must_use]
     pub fn holder(&self) -> Option<&Holder> {
         let named = |node: &NodeReport| node.holder.as_ref().ok().and_then(Option::as_ref).cloned();
@@ -174,7 +174,7 @@ impl SyncReport {
         self.nodes.iter().filter_map(|node| node.holder.as_ref().ok()?.as_ref()).find(|holder| holder.owner == found)
     }
 
-    /// Returns whether all nodes answer, and say the same.
+    /// Returns whether all nodes answered, with the same holder.
     #[must_use]
     pub fn is_in_sync(&self) -> bool {
         let said = |node: &NodeReport| match &node.holder {
@@ -187,7 +187,7 @@ impl SyncReport {
 }
 
 impl NodeReport {
-    /// Notes what one node says.
+    /// Makes the report of one node.
     #[must_use]
     pub fn new(node: impl Into<String>, holder: Result<Option<Holder>>) -> Self {
         Self { node: node.into(), holder }

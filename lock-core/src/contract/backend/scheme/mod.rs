@@ -1,6 +1,7 @@
-//! Stores of other crates that URLs name, registered at link time: `use lock_postgres as _;` is all that a program needs.
+//! Stores of other crates that URLs name. They are registered at link time: a program only needs
+//! `use lock_postgres as _;`.
 
-// Where linkme knows the linker. Elsewhere nothing is collected, instead of nothing being compiled.
+// These are the platforms that linkme supports. Elsewhere the list stays empty, and the crate still compiles.
 #[cfg_attr(
     not(any(
         target_os = "android",
@@ -30,13 +31,13 @@ pub use registry::LOCK_CORE_0_1_SCHEMES as SCHEMES;
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Scheme {
-    /// What stands before the colon.
+    /// The text before the colon.
     pub names: &'static [&'static str],
     /// Makes the store of the URL.
     pub open: fn(&str) -> Result<AnyBackend>,
 }
 
-/// Makes the store of a URL whose scheme was registered. `None` if it was not.
+/// Makes the store of a URL whose scheme was registered. `None` if it was not registered.
 pub(crate) fn opened(scheme: &str, url: &str) -> Option<Result<AnyBackend>> {
     SCHEMES.iter().find(|known| known.names.contains(&scheme)).map(|known| (known.open)(url))
 }

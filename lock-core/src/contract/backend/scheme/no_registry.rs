@@ -1,11 +1,11 @@
-//! Schemes on a platform whose linker collects nothing: such a store is given to `LockManager::builder`.
+//! Schemes on a platform whose linker collects nothing. Such a store must be given to `LockManager::builder`.
 
 use crate::contract::backend::scheme::Scheme;
 
-/// Nothing is collected.
+/// The empty list.
 pub static LOCK_CORE_0_1_SCHEMES: [Scheme; 0] = [];
 
-/// Does nothing here.
+/// Does nothing on this platform.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! register_store_scheme {

@@ -1,4 +1,4 @@
-//! A claim and everything that is known of it: what was sent, answered, and granted.
+//! A claim and all that is known about it: what was sent, answered and granted.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,95 +17,96 @@ use crate::types::options::{Durability, Wait};
 use crate::types::owner::Holder;
 use crate::types::system::clock::Timestamp;
 
-/// The longest lease that a grant through the queue starts with. A process that is alive raises it; one
-/// that died meanwhile holds the others up for no longer than this.
+/// The longest lease that a grant through the queue starts with. A live process renews it to the full ttl. A process
+/// that died while it waited blocks the others for no longer than this.
 pub(crate) const GRANT_TTL: Duration = Duration::from_secs(3);
 
-/// For how long a claim may sleep at a time that has waited for long: it neither confirms its place nor asks. The store has the
-/// first two of a queue ask sooner; a lock that nobody hands on may stay free for so long if both are dead.
+/// How long a claim sleeps at a time after it has waited for long. A sleeping claim neither confirms its place nor
+/// asks. The store makes the first two waiters of a queue ask sooner. If both are dead and nobody hands the lock on, a
+/// free lock may stay unused for this long.
 const SLEEP: Duration = Duration::from_secs(10);
 
-/// A claim and everything that is known of it.
+/// A claim and all that is known about it.
 pub(crate) struct PendingClaim {
     pub(super) engine: Arc<Engine>,
     pub(super) claim: Claim,
     pub(super) terms: Terms,
-    /// The command on its way.
+    /// The command in flight.
     pub(super) in_flight: Option<SentClaim>,
     /// When the store stops executing earlier sends that were never answered.
     pub(super) unsettled_until: Option<Timestamp>,
-    /// The lease before, whose release goes along until it is answered.
+    /// The lease before. Its release is sent along until it is answered.
     pub(super) retiring: Option<Arc<Lease>>,
-    /// Where grants arrive, once the claim may have queued.
+    /// Receives grants, once the claim may have queued.
     listener: Option<Listener>,
-    /// Whether the claim stands in the store's queue.
+    /// Whether the claim is in the store's queue.
     pub(super) queued: bool,
-    /// Whether it slept there, as of the last answer.
+    /// Whether it slept in the queue when the last answer came.
     asleep: bool,
     /// How often it was sent.
     sends: u32,
-    /// Whether it may have stood in the store's queue before its last answer, and so may still be sent a grant.
+    /// Whether it may have been in the store's queue before its last answer. Then a grant may still be in flight.
     may_have_queued: bool,
-    /// When the newest send was sent that the store has answered. Older grants are void.
+    /// When the newest answered send was sent. Grants made earlier are void.
     confirmed: Timestamp,
-    /// How often the node had had another history before the newest send.
+    /// The failover count of the key's server before the newest send.
     failovers: u64,
-    /// Whether the caller holds another lock meanwhile.
+    /// Whether the caller holds another lock while it waits.
     pub(super) holds_others: bool,
-    /// Whether the store has told of a grant that the next answer confirms.
+    /// Whether the store announced a grant that the next answer must confirm.
     pub(super) told: bool,
 }
 
-/// A command on its way to the store.
+/// A command in flight.
 pub(crate) struct SentClaim {
     pub(crate) command: BoxFuture<'static, Result<Attempt>>,
     pub(crate) sent_at: Timestamp,
-    /// When to stop waiting for its answer.
+    /// When to stop waiting for the answer.
     pub(crate) until: Timestamp,
-    /// How long after it was sent the store may execute it.
+    /// How long after the send the store may execute the command.
     execute_within: Duration,
-    /// The least token it may be granted.
+    /// The newest token that was known when the command was sent. A grant must have a higher one.
     floor: FencingToken,
-    /// Whether it had a ticket.
+    /// Whether it had a ticket, and so could enter the queue.
     may_queue: bool,
-    /// Whether it is sent again, prepared to wait, if the lock is taken.
+    /// Whether the claim is sent again with a ticket if the lock is taken.
     tentative: bool,
 }
 
 impl SentClaim {
-    /// When the store will certainly not execute this any more, if it is given up at a moment. It may have
-    /// been sent just before: it first waited for a connection, or was refused as stale and sent again.
+    /// Returns when the store will certainly not execute this command any more, if it is given up at that time. The
+    /// command may have left just before: it may have waited for a connection, or was refused as stale and resent.
     pub(crate) fn settled_after(&self, given_up_at: Timestamp) -> Timestamp {
         given_up_at.after(self.execute_within)
     }
 }
 
-/// What the store said.
+/// The store's answer.
 pub(crate) enum ClaimAnswer {
     Granted(Success),
-    /// The lock is taken. The claim may stand in the store's queue.
+    /// The lock is taken. The claim may be in the store's queue.
     Taken {
         holder: Holder,
         queued: bool,
-        /// For how long it need not ask.
+        /// How long the claim need not ask.
         pause: Option<Duration>,
     },
-    /// The lock is taken; the holder is given if the store named it. The claim must be sent again, prepared to wait.
+    /// The lock is taken. The holder is given if the store named it. The claim must be sent again, with a ticket.
     Contended(Option<Holder>),
 }
 
-/// A grant, and the moment from which its lease is counted.
+/// A grant, and the time from which its lease is counted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Success {
     pub(crate) token: FencingToken,
     pub(crate) sent_at: Timestamp,
     pub(crate) granted_for: Duration,
-    /// Whether somebody waits for those who share the lock, or may.
+    /// Whether a waiter exists, or may exist, for the shared lock.
     pub(crate) wanted: bool,
 }
 
 impl PendingClaim {
-    /// Makes a fresh claim, not sent yet. `before` is the lease to release.
+    /// Makes a fresh claim that was not sent yet. `before` is the lease to release.
     pub(super) fn new(engine: &Arc<Engine>, spec: &LockSpec, before: Option<Arc<Lease>>) -> Self {
         let durability = spec.options.durability.unwrap_or_else(|| engine.backend.durability());
         Self {
@@ -139,13 +140,14 @@ impl PendingClaim {
         if self.claim.mode.is_shared() {
             self.engine.shares.store(true, Ordering::Relaxed);
         }
-        // For a claim that never queued no grant can be on its way, so it needs no listener. A claim that shares its lock keeps
-        // it: through it the process hears that somebody waits.
+        // No grant can be in flight to a claim that never queued, so such a claim needs no listener. A claim that
+        // shares its lock keeps its listener: through it the process hears of waiters.
         let listener = self.listener.filter(|_| self.may_have_queued || self.claim.mode.is_shared());
         if let Some(listener) = &listener {
             listener.mark_held();
         }
-        // A request whose answer nobody awaits any more may still be executed, even after the release: the release then waits.
+        // A send that was given up may still be executed, even after the release. The release then waits for it to
+        // settle.
         let unsettled = self.in_flight.map(|sent| sent.settled_after(now)).max(self.unsettled_until);
         let beginning = Beginning {
             token: success.token,
@@ -168,7 +170,7 @@ impl PendingClaim {
         let engine = Arc::clone(&self.engine);
         let sent = match self.in_flight.take() {
             None => self.send(spec, now, limit),
-            // The caller that sent it may have polled it on its runtime, and this one may have none.
+            // The caller that sent the claim may have polled it on its own runtime. This caller may not have a runtime.
             Some(sent) => SentClaim { command: engine.route(spec.caller, sent.command), ..sent },
         };
         let sent = self.in_flight.insert(sent);
@@ -195,7 +197,8 @@ impl PendingClaim {
                     self.unsettled_until = self.unsettled_until.max(Some(settled_at));
                 }
                 if self.listener.is_none() && engine.queues && spec.options.wait != Wait::None {
-                    // The listener tells when the connection is back, so that the claim is sent again before its pause ends.
+                    // The listener tells when the connection is back. The claim is then sent again before its pause
+                    // ends.
                     self.listener = Some(engine.grants.listen(self.claim.owner));
                 }
                 Err(error)
@@ -212,10 +215,13 @@ impl PendingClaim {
         sent_at: Timestamp,
         floor: FencingToken,
     ) -> ClaimAnswer {
+        // A token that does not exceed the newest known one means that the store went back in time. It is only
+        // reported.
         let queued = matches!(attempt, Attempt::Queued { .. } | Attempt::Asleep { .. });
-        // Once queued, a claim stays queued: it keeps its place also while grants cannot be heard and it asks for no place.
+        // A queued claim stays queued. It keeps its place even while grants cannot be heard and it asks for no place.
         self.queued |= queued;
         self.asleep = matches!(attempt, Attempt::Asleep { .. });
+        // If the store did not confirm the announced grant, the announcement is void.
         self.told &= matches!(attempt, Attempt::Granted { .. } | Attempt::Shared { .. });
         match attempt {
             Attempt::Granted { token } => {
@@ -224,15 +230,16 @@ impl PendingClaim {
                     let (label, store) = (&spec.events.label, &*spec.events.origin.store);
                     engine.observers.notice(&Notice::FencingRegressed { label, store, token, newest: floor });
                 }
-                // From here on dropping this claim frees the lock: the caller may disappear before it takes the grant.
+                // From here on, dropping this claim frees the lock: the caller may disappear before it takes the grant.
                 self.unsettled_until = self.unsettled_until.max(Some(sent_at));
                 ClaimAnswer::Granted(Success { token, sent_at, granted_for: self.claim.ttl, wanted: false })
             }
             Attempt::Shared { token, wanted } => {
-                // No regression is looked for: the token of a phase is older than the claims that join it.
+                // Regression is not checked here, because the token of a phase is older than the claims that join it.
                 engine.newest_token.fetch_max(token.get(), Ordering::Relaxed);
                 self.unsettled_until = self.unsettled_until.max(Some(sent_at));
-                // A process that cannot be told that somebody waits lets nobody else in under its claim.
+                // A process that cannot hear of waiters lets no other caller in under its claim. Otherwise newcomers
+                // could keep a waiting writer out.
                 let wanted = wanted || self.listener.is_none();
                 ClaimAnswer::Granted(Success { token, sent_at, granted_for: self.claim.ttl, wanted })
             }
@@ -242,7 +249,7 @@ impl PendingClaim {
         }
     }
 
-    /// The request to the store, except for a place in its queue. It is not executed much later than
+    /// Makes the request to the store, without a place in its queue. The store does not execute it much later than
     /// `limit`, the end of the caller's budget.
     pub(super) fn request(&self, spec: &LockSpec, now: Timestamp, limit: Timestamp) -> AcquireRequest {
         let mut request = AcquireRequest::new(self.claim.clone(), spec.events.holder_info());
@@ -262,14 +269,14 @@ impl PendingClaim {
         request.tentative = may_wait
             && self.sends == 1
             && self.retiring.is_none()
-            // A claim that shares needs its listener from the start, to hear that somebody waits.
+            // A claim that shares needs its listener from the start, to hear of waiters.
             && !self.claim.mode.is_shared()
             && !engine.backend.is_contended(&self.claim.key);
         let (may_queue, tentative) = (may_wait && !request.tentative, request.tentative);
         if may_queue {
             let grant_ttl = self.claim.ttl.min(GRANT_TTL);
             let mut ticket = Ticket::new(Arc::clone(engine.inbox.id()), sent_at.as_nanos(), grant_ttl);
-            // Whoever waits while it holds another lock looks for deadlocks, as fast as it can.
+            // A caller that holds another lock while it waits must look for deadlocks, so its claim does not sleep.
             ticket.sleep = (!self.holds_others).then_some(SLEEP);
             request.ticket = Some(ticket);
             if self.listener.is_none() {
@@ -305,23 +312,23 @@ impl PendingClaim {
             let now = engine.clock.now();
             let stamp = Timestamp::from_nanos(grant.stamp).min(now);
             if stamp < self.confirmed {
-                // The place in the queue was confirmed after this grant was made, and that confirmation was not answered by a
-                // grant. So the grant has ended meanwhile.
+                // This process confirmed its place after the grant was made, and the answer was not a grant. So the
+                // grant has ended in the meantime. Accepting it would make a second holder.
                 continue;
             }
             engine.newest_token.fetch_max(grant.token.get(), Ordering::Relaxed);
-            // The lock is ours from now on: if the caller disappears, it must be freed.
+            // The lock belongs to this claim from now on. If the caller disappears, the lock must be freed.
             self.unsettled_until = self.unsettled_until.max(Some(stamp));
             let granted_for = grant.claim.ttl;
             if self.claim.durability != Durability::Master
                 || deadline_of(stamp, granted_for).since(now) <= granted_for / 3
             {
-                // Not confirmed, or too little is left to rely on, as after a sleep. Asking again confirms and raises the lease,
-                // if it is still ours.
+                // The grant is not confirmed by replicas, or too little time is left to rely on it, for example after a
+                // suspend. The claim asks again. If it still has the lock, the answer confirms and extends the lease.
                 self.told = true;
                 return Ok(None);
             }
-            // The lock came through the queue, so others have waited, and may still.
+            // The lock came through the queue, so other claims have waited and may still wait.
             let wanted = self.claim.mode.is_shared();
             return Ok(Some((Success { token: grant.token, sent_at: stamp, granted_for, wanted }, now)));
         }

@@ -22,14 +22,14 @@ use crate::types::system::clock::Clock;
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Finds out in two steps that a lock is taken, as Redis does.
+/// A store that needs two steps to find that a lock is taken, as Redis does.
 #[derive(Debug, Default)]
 struct TwoSteps {
     store: MemoryStore,
     asked: Mutex<Vec<AcquireRequest>>,
     /// How long an answer takes.
     takes: Duration,
-    /// What happens between the answer to a tentative attempt and the next.
+    /// The release that happens between the answer to a tentative attempt and the next attempt.
     between: Mutex<Option<Release>>,
 }
 
@@ -87,7 +87,7 @@ impl LockBackend for TwoSteps {
     }
 }
 
-/// A manager that can be told of grants.
+/// Makes a manager that can receive grants.
 async fn manager(store: &Arc<TwoSteps>) -> LockManager {
     let locks = LockManager::builder_shared(Arc::clone(store)).drive_on_current_runtime().build().unwrap();
     sleep(10 * MS).await;
@@ -103,12 +103,12 @@ async fn taken(store: &TwoSteps, key: &str) -> Release {
     Release::new(claim)
 }
 
-/// How many claims listen for grants, and how many alarms are set.
+/// Returns how many claims listen for grants, and how many alarms are set.
 fn prepared(engine: &Engine) -> (usize, usize) {
     (engine.grants.len(), engine.timer.alarms())
 }
 
-/// Which requests were tentative, and which had a ticket.
+/// Returns which requests were tentative, and which had a ticket.
 fn asked(store: &TwoSteps) -> Vec<(bool, bool)> {
     store.asked.lock().unwrap().iter().map(|request| (request.tentative, request.ticket.is_some())).collect()
 }
@@ -120,14 +120,14 @@ async fn nothing_is_prepared_before_the_first_attempt_has_failed() {
     let locks = manager(&store).await;
     let acquires: Vec<_> = (0..20).map(|n| tokio::spawn(locks.lock(format!("k{n}")).acquire())).collect();
     sleep(20 * MS).await;
-    // All commands have one alarm in common.
+    // All commands share one alarm.
     assert_eq!(prepared(locks.engine()), (0, 1));
     assert_eq!(asked(&store), [(true, false); 20]);
     let mut guards = Vec::new();
     for acquire in acquires {
         guards.push(acquire.await.unwrap().unwrap());
     }
-    // Each lease has one, for its renewal.
+    // Each lease has one alarm, for its renewal.
     assert_eq!(prepared(locks.engine()), (0, 21));
     for guard in guards {
         guard.release().await.unwrap();
@@ -168,7 +168,7 @@ async fn a_lock_that_is_freed_after_that_is_granted_through_the_queue() {
     guard.release().await.unwrap();
 }
 
-/// Whichever answer or step it is dropped at.
+/// The caller is dropped at each answer and each step.
 #[tokio::test(start_paused = true)]
 #[limit]
 async fn a_caller_that_goes_before_it_is_prepared_or_after_leaves_nothing() {

@@ -9,14 +9,14 @@ use crate::types::system::clock::Timestamp;
 
 const MS: u64 = 1_000_000;
 
-/// How many renewals one command carries, for these tests.
+/// How many renewals one command carries in these tests.
 const BATCH: usize = 50;
 
 fn at(ms: u64) -> Timestamp {
     Timestamp::from_nanos(ms * MS)
 }
 
-/// Looks whenever the wheel asks for it, and notes when each alarm rang.
+/// Visits the wheel whenever it asks for it, and notes when each alarm rang.
 fn run(wheel: &mut Wheel<u32>, until: Timestamp) -> Vec<(Timestamp, u32)> {
     let mut rung = Vec::new();
     loop {
@@ -59,14 +59,14 @@ fn a_ticket_cancels_its_own_alarm_only() {
     let mut wheel = Wheel::new(at(0), BATCH);
     let (first, _) = wheel.insert(at(100), 1, false);
     assert_eq!(wheel.remove(first), Some(1));
-    // In the same place.
+    // This alarm reuses the place.
     let (second, _) = wheel.insert(at(200), 2, false);
     assert_eq!((first.index, wheel.remove(first)), (second.index, None));
     assert_eq!(run(&mut wheel, at(1000)), [(at(200), 2)]);
     assert_eq!(wheel.remove(second), None);
 }
 
-/// What plans a renewal and counts it.
+/// Plans a renewal and counts it.
 fn renew(wheel: &mut Wheel<u32>, due: Timestamp, early: Duration) -> Timestamp {
     let chosen = wheel.choose(due, early);
     assert!(chosen <= due && chosen >= due.before(early.max(TICK)), "{chosen:?} for {due:?}");
@@ -78,7 +78,7 @@ fn renew(wheel: &mut Wheel<u32>, due: Timestamp, early: Duration) -> Timestamp {
 fn renewals_leave_in_full_batches_and_never_all_at_once() {
     let mut wheel = Wheel::new(at(0), BATCH);
     let mut counts = BTreeMap::new();
-    // All granted in the same moment: nothing but the choice spreads them.
+    // All were granted at the same time, so only the choice spreads them.
     for _ in 0..10_000 {
         *counts.entry(renew(&mut wheel, at(10_000), Duration::from_millis(500))).or_insert(0) += 1;
     }
@@ -123,7 +123,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Beside a list that is too simple to be wrong.
+    /// Compares the wheel with a list, which is simple enough to be right.
     #[test]
     fn rings_what_a_sorted_list_would(steps in vec(step(), 1..120)) {
         let mut wheel = Wheel::new(at(5), BATCH);

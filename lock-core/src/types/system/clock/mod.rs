@@ -1,4 +1,4 @@
-//! Time as leases count it: it keeps running while the machine is suspended.
+//! The time by which leases count. It keeps running while the machine is suspended.
 
 mod wake_up;
 
@@ -10,7 +10,7 @@ use std::time::Duration;
 pub(crate) use crate::types::system::clock::wake_up::WakeUp;
 use crate::types::system::random;
 
-/// A moment on a [`Clock`], in nanoseconds since an arbitrary start.
+/// A time on a [`Clock`], in nanoseconds since an arbitrary start.
 ///
 /// ```
 /// use std::time::Duration;
@@ -23,22 +23,22 @@ use crate::types::system::random;
 pub struct Timestamp(u64);
 
 impl Timestamp {
-    /// Later than every moment.
+    /// Later than every other time.
     pub(crate) const NEVER: Self = Self(u64::MAX);
 
-    /// Returns the moment `by` later, the end of time on overflow.
+    /// Returns the time `by` later, or the end of time on overflow.
     #[must_use]
     pub fn after(self, by: Duration) -> Self {
         Self(self.0.saturating_add(nanos(by)))
     }
 
-    /// Returns the moment `by` earlier, the start of the clock on overflow.
+    /// Returns the time `by` earlier, or the start of the clock on overflow.
     #[must_use]
     pub fn before(self, by: Duration) -> Self {
         Self(self.0.saturating_sub(nanos(by)))
     }
 
-    /// Returns the time from `earlier` to this moment, zero if it lies in the future.
+    /// Returns the duration from `earlier` to this time, or zero if `earlier` lies after it.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
@@ -57,7 +57,7 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A duration in half the room, since every lock keeps several. At most 584 years.
+/// A duration in half the space, because every lock keeps several. At most 584 years.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Nanos(u64);
 
@@ -73,14 +73,14 @@ impl From<Nanos> for Duration {
     }
 }
 
-/// The safety margin of a lease, because the clocks of client and server may drift apart: one percent,
-/// and two milliseconds for the resolution of the server's expiry. As in the Redlock algorithm.
+/// Returns the safety margin of a lease, because the clocks of client and server may drift apart. It is one percent,
+/// and at least two milliseconds for the resolution of the server's expiry. As in the Redlock algorithm.
 fn drift_margin(ttl: Duration) -> Duration {
     (ttl / 100).max(Duration::from_millis(2))
 }
 
-/// The last moment at which a lease may be believed that was granted or renewed by a command sent
-/// at `sent_at`. Counted from the send, because the store may have executed it right then.
+/// Returns the end of a lease that was granted or renewed by a command sent at `sent_at`. It counts from the send,
+/// because the store may have executed the command at that time.
 pub(crate) fn deadline_of(sent_at: Timestamp, ttl: Duration) -> Timestamp {
     sent_at.after(ttl).before(drift_margin(ttl))
 }
@@ -90,16 +90,16 @@ pub(crate) fn jitter(least: Duration, most: Duration) -> Duration {
     least + most.saturating_sub(least).mul_f64(random::fraction())
 }
 
-/// Returns what the machine takes for the time of day. It may jump: no lease depends on it.
+/// Returns the machine's time of day. It may jump, so no lease depends on it.
 pub(crate) fn wall_clock() -> std::time::SystemTime {
     #[expect(clippy::disallowed_methods, reason = "this is the clock")]
     std::time::SystemTime::now()
 }
 
-/// Returns a moment of the system clock in ms since 1970. Never less than for an earlier moment, although the time of day
-/// may be set back; where it is set forward, this follows.
+/// Returns a time of the system clock in ms since 1970. It never falls, even if the time of day is set back. If the
+/// time of day is set forward, it follows.
 pub(crate) fn since_epoch(moment: Timestamp) -> u64 {
-    /// When the system clock was at its start, as far as the time of day has ever said.
+    /// The start of the system clock in ms since 1970: the latest that the time of day has ever indicated.
     static ORIGIN: AtomicU64 = AtomicU64::new(0);
     let millis = |moment: Timestamp| moment.as_nanos() / 1_000_000;
     let of_day = wall_clock().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_millis();
@@ -107,7 +107,7 @@ pub(crate) fn since_epoch(moment: Timestamp) -> u64 {
     ORIGIN.fetch_max(origin, Ordering::Relaxed).max(origin) + millis(moment)
 }
 
-/// The clock of one manager and of the stores it drives.
+/// The clock of one manager and of the stores that it drives.
 ///
 /// ```
 /// use std::time::Duration;
@@ -122,10 +122,10 @@ pub struct Clock(Source);
 
 #[derive(Clone)]
 enum Source {
-    /// CLOCK_BOOTTIME. `std::time::Instant` stops during suspend and would let a laptop that was
-    /// closed for an hour believe in its lease.
+    /// CLOCK_BOOTTIME. `std::time::Instant` stops during suspend: a laptop that was closed for an hour would still
+    /// believe in its lease.
     Boot,
-    /// The clock of a tokio runtime, which its tests may pause. Shared, since every lock has a clock.
+    /// The clock of a tokio runtime, which its tests may pause. Shared, because every lock has a clock.
     Runtime(Arc<RuntimeClock>),
 }
 
@@ -135,37 +135,37 @@ struct RuntimeClock {
 }
 
 impl Clock {
-    /// Returns the machine's clock since boot, suspension included.
+    /// Returns the machine's clock since boot, which runs on during suspend.
     #[must_use]
     pub const fn system() -> Self {
         Self(Source::Boot)
     }
 
-    /// Returns the clock of the current tokio runtime: virtual time under `tokio::time::pause`.
+    /// Returns the clock of the current tokio runtime. Under `tokio::time::pause` this is virtual time.
     ///
     /// # Panics
     ///
-    /// Outside of a tokio runtime.
+    /// Panics outside of a tokio runtime.
     #[must_use]
     pub fn of_current_runtime() -> Self {
         let (handle, origin) = (tokio::runtime::Handle::current(), tokio::time::Instant::now());
         Self(Source::Runtime(Arc::new(RuntimeClock { handle, origin })))
     }
 
-    /// Returns the present moment.
+    /// Returns the present time.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         match &self.0 {
             Source::Boot => boot_time(),
             Source::Runtime(clock) => {
-                // Foreign threads must read the runtime's clock, not their own.
+                // Other threads must read the runtime's clock too, and not their own.
                 let _context = clock.handle.enter();
                 Timestamp(nanos(tokio::time::Instant::now().duration_since(clock.origin)))
             }
         }
     }
 
-    /// Sleeps until `moment`. Only for code that runs on the runtime that this clock belongs to.
+    /// Sleeps until `moment`. Only for code that runs on the runtime of this clock.
     pub(crate) async fn sleep_until(&self, moment: Timestamp) {
         if moment == Timestamp::NEVER {
             return std::future::pending().await;
@@ -183,7 +183,7 @@ fn boot_time() -> Timestamp {
     Timestamp(seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0))
 }
 
-/// CLOCK_MONOTONIC, which on Apple's systems and on Windows is what std measures.
+/// CLOCK_MONOTONIC. On Apple's systems and on Windows, std measures with it.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn boot_time() -> Timestamp {
     use std::sync::OnceLock;
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(seen, Timestamp::from_nanos(3_600_000_000_000));
     }
 
-    /// `Instant` reads CLOCK_MONOTONIC, by which a machine that was suspended for an hour believes in its
+    /// `Instant` reads CLOCK_MONOTONIC. With it, a machine that was suspended for an hour would still believe in its
     /// leases.
     #[cfg(target_os = "linux")]
     #[test]

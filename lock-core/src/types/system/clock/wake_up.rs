@@ -1,4 +1,4 @@
-//! A sleep that a suspended machine does not put off.
+//! A sleep that a suspended machine does not delay.
 
 use std::future::pending;
 
@@ -6,8 +6,8 @@ use crate::types::system::clock::{Clock, Source, Timestamp};
 
 /// Sleeps by a clock.
 ///
-/// The timers of a runtime stand still while the machine is suspended: what was due meanwhile would be late by
-/// what was left of the sleep. So the clock since boot has a timer of its own.
+/// The timers of a runtime stop while the machine is suspended. A sleep that was due in that time would end late, by
+/// the part of it that was left. The clock since boot therefore has a timer of its own.
 #[derive(Debug)]
 pub(crate) struct WakeUp {
     clock: Clock,
@@ -15,13 +15,13 @@ pub(crate) struct WakeUp {
 }
 
 impl WakeUp {
-    /// Prepares for sleeping on the current runtime: that of the keeper's thread, or the one of the clock.
+    /// Prepares for sleeping on the current runtime: the keeper's, or the runtime of the clock.
     pub(crate) fn new(clock: Clock) -> Self {
         let boot = if matches!(clock.0, Source::Boot) { boot::Timer::new() } else { None };
         Self { clock, boot }
     }
 
-    /// Sleeps until a moment.
+    /// Sleeps until a time.
     pub(crate) async fn at(&mut self, moment: Timestamp) {
         if moment == Timestamp::NEVER {
             return pending().await;
@@ -46,12 +46,12 @@ mod boot {
 
     use crate::types::system::clock::Timestamp;
 
-    /// A timer of the kernel that counts CLOCK_BOOTTIME, see `timerfd_create(2)`.
+    /// A kernel timer that counts CLOCK_BOOTTIME, see `timerfd_create(2)`.
     #[derive(Debug)]
     pub(super) struct Timer {
-        /// Read like a pipe: it becomes readable when it rings.
+        /// It is read like a pipe, and becomes readable when it rings.
         timer: Receiver,
-        /// When it rings, so that it is set only when that changes.
+        /// When it rings, so that it is set only when this changes.
         set_for: Timestamp,
     }
 
@@ -76,7 +76,7 @@ mod boot {
             loop {
                 self.timer.readable().await?;
                 match self.timer.try_read(&mut [0; 8]) {
-                    // It rang for an earlier moment, before it was set for this one.
+                    // It rang for an earlier time, before it was set for this one.
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                     rung => {
                         self.set_for = Timestamp::NEVER;
@@ -88,7 +88,7 @@ mod boot {
     }
 }
 
-/// Elsewhere the clock is that of the runtime's timers.
+/// On other systems, the clock is that of the runtime's timers.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 mod boot {
     use std::io;
@@ -127,7 +127,7 @@ mod tests {
         let moment = |millis| clock.now().after(Duration::from_millis(millis));
         let (soon, never) = (moment(20), moment(3_600_000));
         for first in [never, soon] {
-            // Set for a moment, and given up.
+            // The timer is set and the sleep is dropped.
             let mut sleep = pin!(wake_up.at(first));
             let polled = std::future::poll_fn(|cx| Poll::Ready(sleep.as_mut().poll(cx))).await;
             assert!(polled.is_pending() || clock.now() >= first);

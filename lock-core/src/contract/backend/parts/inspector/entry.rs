@@ -1,4 +1,4 @@
-//! One lock, as it is read.
+//! One lock, as it is read from its store.
 
 use std::time::{Duration, SystemTime};
 
@@ -23,36 +23,36 @@ use crate::types::owner::Holder;
 pub struct LockEntry {
     /// The rendered key.
     pub key: LockKey,
-    /// Who has it.
+    /// The kind of its holder.
     pub state: EntryState,
-    /// How many units of it are taken, if it is shared: each reader of a process that claims for itself is one, and each
-    /// permit.
+    /// How many units of it are taken, if it is shared. Each reader that claims for its process counts as one unit, and
+    /// so does each permit.
     pub units: Option<u64>,
-    /// How it is had: exclusively, or as one of those who share it has it. `None` if it was only released, and if those
-    /// who shared it have just gone.
+    /// The mode: exclusive, or the mode of the claims that share it. `None` if the lock was released and only its
+    /// `min_hold` lasts, or if the claims that shared it have just gone.
     pub mode: Option<Mode>,
-    /// The holder with its lease. If the lease was handed on inside a process, this is the holder
-    /// that opened it; that process's live view names the current holder. Of several that share the lock, this is the
-    /// one that came first, which may have left: [`Inspector::sharers`](crate::Inspector::sharers) lists them.
+    /// The holder with its lease. If the lease was handed on inside a process, this is the holder that opened it. The
+    /// live view of that process names the current holder. If several claims share the lock, this is the one that came
+    /// first, which may have left: [`Inspector::sharers`](crate::Inspector::sharers) lists them.
     pub holder: Holder,
-    /// The value that a foreign client wrote, at most its first 1,025 bytes. It is needed to take the lock
-    /// away from that client, see [`RevokeFrom::Foreign`](crate::RevokeFrom::Foreign).
+    /// The value that a foreign client wrote, at most its first 1,025 bytes. An operator needs it to take the lock away
+    /// from that client: see [`RevokeFrom::Foreign`](crate::RevokeFrom::Foreign).
     pub foreign_value: Option<Vec<u8>>,
     /// When the lock was granted, by the store's clock. `None` for a foreign holder.
     pub granted_at: Option<SystemTime>,
-    /// How long ago that was, by the store's clock.
+    /// How long ago it was granted, by the store's clock.
     pub held_for: Option<Duration>,
-    /// How many processes are in the store's queue; `None` if that could not be read. Processes that poll leave no
-    /// trace.
+    /// How many processes are in the store's queue. `None` if that could not be read. Processes that poll are not
+    /// counted.
     pub waiters: Option<u64>,
-    /// The lease with which one of our holders took the lock: a renewal raises what is left of it to this.
-    /// `None` for other holders.
+    /// The ttl with which a holder of this library took the lock. A renewal extends the lease to this time. `None` for
+    /// other holders.
     pub ttl: Option<Duration>,
-    /// What only this store tells of it, each by a name for people and programs: `("pinned by", "pid 7, for 3s")`.
+    /// Details that only this store knows, each with a name for people and programs: `("pinned by", "pid 7, for 3s")`.
     pub details: Vec<(&'static str, String)>,
 }
 
-/// Who has a lock that is not free.
+/// The kind of holder of a lock that is not free.
 ///
 /// ```
 /// use lock_core::EntryState;
@@ -62,13 +62,13 @@ pub struct LockEntry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EntryState {
-    /// One of our holders.
+    /// A holder of this library.
     Held,
-    /// Several of ours: readers, or holders of permits.
+    /// Several holders of this library: readers, or holders of permits.
     Shared,
-    /// Nobody any more: it was released, and stays taken for the rest of its `min_hold`.
+    /// The lock was released, and stays taken for the rest of its `min_hold`.
     Kept,
-    /// A client of the classic protocol, or something else that wrote a string there.
+    /// A client of the classic protocol, or another program that wrote a string there.
     Foreign,
 }
 
@@ -86,9 +86,9 @@ impl EntryState {
 }
 
 impl LockEntry {
-    /// Describes a lock by its holder, at a moment of the store's clock: how long it has been held follows from
-    /// [`Holder::since`]. A holder with neither an owner nor a description is one of another library; one with a description
-    /// alone has released, and the lock stays taken for its `min_hold`.
+    /// Describes a lock by its holder, at a time of the store's clock. [`Holder::since`] gives how long it has been
+    /// held. A holder with neither an owner nor a description belongs to another library. A holder with only a
+    /// description has released, and the lock stays taken for its `min_hold`.
     #[must_use]
     pub fn new(key: LockKey, holder: Holder, now: SystemTime) -> Self {
         let state = match (&holder.owner, &holder.info) {
@@ -106,7 +106,7 @@ impl LockEntry {
             foreign_value: None,
             holder,
             granted_at,
-            // The holder's estimate of the server's time may be a little ahead.
+            // The holder's estimate of the server's time may be slightly ahead.
             held_for: held_for.map(Result::unwrap_or_default),
             waiters: None,
             ttl: None,
@@ -114,11 +114,11 @@ impl LockEntry {
         }
     }
 
-    /// Returns how long ago the lease was renewed, or granted if it was not renewed since. A holder renews
-    /// after a third of its ttl, unless it asked for another interval or for no renewal: one that has not
-    /// renewed for much longer has died, hangs, or cannot reach the server.
+    /// Returns how long ago the lease was renewed, or granted if it was not renewed since. A holder renews after a
+    /// third of its ttl, unless it asked for another interval or for no renewal. If it has not renewed for much longer,
+    /// it has died, hangs, or cannot reach the server.
     ///
-    /// `None` if that cannot be told: for foreign holders, for a key without an expiry, and after
+    /// `None` if this is unknown: for foreign holders, for a key without an expiry, and after
     /// [`LockGuard::extend`](crate::LockGuard::extend) by more than the ttl.
     #[must_use]
     pub fn renewed_ago(&self) -> Option<Duration> {

@@ -1,4 +1,4 @@
-//! Those who have a lock, and those who wait for it.
+//! The holders of a lock and its waiters.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::contract::backend::LockEntry;
 use crate::types::mode::Mode;
 use crate::types::owner::{HolderInfo, OwnerId};
 
-/// One of those who have a lock.
+/// One of the holders of a lock.
 ///
 /// ```
 /// use lock_core::{FleetHolder, HolderInfo, Mode, OwnerId};
@@ -17,14 +17,14 @@ use crate::types::owner::{HolderInfo, OwnerId};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct FleetHolder {
-    /// The identity of its claim. `None` for a client of another library, and for what was released but stays taken for
+    /// The identity of its claim. `None` for a client of another library, and for a released lock that stays taken for
     /// the rest of its `min_hold`.
     pub owner: Option<OwnerId>,
-    /// The process and call site, as it describes itself.
+    /// The process and call site, as the holder describes itself.
     pub info: Option<HolderInfo>,
-    /// How it has the lock. `None` if that cannot be told.
+    /// The mode in which it has the lock. `None` if unknown.
     pub mode: Option<Mode>,
-    /// What is left of its lease. `None` if it never ends.
+    /// The time left of its lease. `None` if the lease never ends.
     pub lease_left: Option<Duration>,
 }
 
@@ -56,20 +56,20 @@ impl From<LockEntry> for FleetHolder {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Waiter {
-    /// Its place in the queue; the first is 1.
+    /// Its place in the queue. The first place is 1.
     pub position: usize,
     /// The identity of its claim.
     pub owner: OwnerId,
-    /// The process and call site, as it describes itself.
+    /// The process and call site, as the waiter describes itself.
     pub info: Option<HolderInfo>,
-    /// How it wants to have the lock. `None` if that cannot be told.
+    /// The mode in which it wants the lock. `None` if unknown.
     pub mode: Option<Mode>,
     /// How long it has been in the queue, by the store's clock.
     pub waiting_for: Duration,
-    /// How long ago it last confirmed that it still waits. A waiter that has missed three
-    /// confirmations is passed over. `None` if it sleeps.
+    /// How long ago it last confirmed that it still waits. A waiter that has missed three confirmations is passed over.
+    /// `None` if it sleeps.
     pub confirmed: Option<Duration>,
-    /// Whether it has waited for so long that it confirms its place seldom, and need not yet.
+    /// Whether it sleeps: it has waited for so long that it confirms its place rarely.
     pub asleep: bool,
 }
 

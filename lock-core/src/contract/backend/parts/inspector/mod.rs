@@ -1,4 +1,4 @@
-//! What a store tells those who look after a fleet: who holds which lock, and who waits.
+//! The part of a store for operators of a fleet: it lists locks, holders and waiters.
 
 mod entry;
 mod holder;
@@ -16,17 +16,18 @@ pub use holder::{FleetHolder, Waiter};
 pub use page::{ScanPage, ScanPosition};
 pub use revocation::{Revocation, RevokeFrom};
 
-/// The part of a store that tells who holds which lock in the whole fleet and who waits, and takes a lock away from its
-/// holder: `lockctl` and the inspector of `lock-metrics` ask it. Without it the store keeps its locks to itself.
+/// The part of a store that lists the locks of the whole fleet with their holders and waiters. It also takes a lock
+/// away from its holder. `lockctl` and the inspector of `lock-metrics` ask it. Without it, the store cannot be
+/// inspected.
 ///
-/// Everything but [`revoke`](Self::revoke) only reads, and is no part of an acquire. See the
-/// example of [`LockEntry`].
+/// Every method except [`revoke`](Self::revoke) only reads, and no acquire calls any of them. See the example of
+/// [`LockEntry`].
 pub trait Inspector: Send + Sync {
-    /// Reads the next page of a walk through the locks whose keys begin with `prefix`, in any order: from the beginning, or
-    /// after a position that an earlier page gave.
+    /// Reads the next page of a walk through the locks whose keys begin with `prefix`, in any order. The walk starts at
+    /// the beginning, or after a position that an earlier page gave.
     ///
-    /// About `limit` keys are looked at. A lock that is held during the whole walk is in one of its pages, or in several; one
-    /// that is taken or freed meanwhile may be in none. A page may be empty although others follow.
+    /// About `limit` keys are visited. A lock that is held during the whole walk is in at least one of its pages. A
+    /// lock that is taken or freed during the walk may be missing. A page may be empty although others follow.
     fn scan(
         &self,
         prefix: &str,
@@ -37,31 +38,31 @@ pub trait Inspector: Send + Sync {
     /// Reads one lock. `None` if it is free.
     fn entry(&self, key: &LockKey) -> impl Future<Output = Result<Option<LockEntry>>> + Send;
 
-    /// Lists the waiters in the queue of a key, in order of arrival, at most about a thousand. A store without a queue knows
-    /// of none.
+    /// Lists the waiters in the queue of a key, in order of arrival, at most about a thousand. A store without a queue
+    /// returns an empty list.
     fn waiters(&self, key: &LockKey) -> impl Future<Output = Result<Vec<Waiter>>> + Send;
 
-    /// Takes a lock away from the holder that is named, and from no other. The comparison and the release are one step.
+    /// Takes a lock away from the named holder, and from no other. The comparison and the release are one step.
     ///
-    /// The process of that holder is told who does so and why, if it can be ([`Inbox::revoked`](crate::Inbox::revoked)). The
-    /// next grant has a greater token, as after any release.
+    /// Where possible, the process of that holder is told who does so and why
+    /// ([`Inbox::revoked`](crate::Inbox::revoked)). The next grant has a greater token, as after any release.
     fn revoke(&self, key: &LockKey, revocation: &Revocation) -> impl Future<Output = Result<Freed>> + Send;
 
-    /// Lists those who share a lock, in the order in which their leases end, at most about a thousand. A store that shares no
-    /// lock knows of none.
+    /// Lists the holders that share a lock, in the order in which their leases end, at most about a thousand. A store
+    /// without shared locks returns an empty list.
     fn sharers(&self, key: &LockKey) -> impl Future<Output = Result<Vec<FleetHolder>>> + Send {
         let _ = key;
         async { Ok(Vec::new()) }
     }
 
-    /// Reads what is remembered of a job, as [`JobRecords`](crate::JobRecords) does, with no more permission than the rest of
-    /// this part needs. A store that remembers no jobs knows of none.
+    /// Reads the record of a job, like [`JobRecords`](crate::JobRecords), but with only the permissions that the rest
+    /// of this part needs. A store that remembers no jobs returns `None`.
     fn job(&self, key: &LockKey) -> impl Future<Output = Result<Option<JobRecord>>> + Send {
         let _ = key;
         async { Ok(None) }
     }
 
-    /// Returns the one store that keeps a key, if this one only knows the way to it.
+    /// Returns the one store that has a key, if this store only routes to it.
     fn keeper(&self, key: &LockKey) -> impl Future<Output = Result<Option<AnyBackend>>> + Send {
         let _ = key;
         async { Ok(None) }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::contract::backend::{DoneMark, JobRecord, LockEntry};
 use crate::types::key::LockKey;
 
-/// What one step of a walk found. Made by [`Inspector::scan`](crate::Inspector::scan).
+/// The result of one step of a walk. Made by [`Inspector::scan`](crate::Inspector::scan).
 ///
 /// ```
 /// use lock_core::{LockKey, ScanPage, ScanPosition};
@@ -21,29 +21,29 @@ use crate::types::key::LockKey;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ScanPage {
-    /// The locks that are not free, those of clients of other libraries among them.
+    /// The locks that are not free, including those of clients of other libraries.
     pub entries: Vec<LockEntry>,
-    /// What is remembered of jobs, by the key of their lock, also while nobody runs them.
+    /// The records of jobs, by the key of their lock. They are listed even while no process runs the job.
     pub jobs: Vec<(LockKey, JobRecord)>,
-    /// What is marked as done for a version, by the key of the lock.
+    /// The marks of finished versions, by the key of the lock.
     pub done: Vec<(LockKey, DoneMark)>,
     /// The name of the server that was read, without credentials.
     pub node: String,
-    /// About how many keys were looked at.
+    /// About how many keys were visited.
     pub visited: u64,
-    /// Where to go on. `None` at the end.
+    /// Where the walk continues. `None` at the end.
     pub next: Option<ScanPosition>,
 }
 
 impl ScanPage {
-    /// Begins an empty page, the last one.
+    /// Begins an empty page, which is the last one.
     #[must_use]
     pub fn new(node: impl Into<String>) -> Self {
         Self { entries: Vec::new(), jobs: Vec::new(), done: Vec::new(), node: node.into(), visited: 0, next: None }
     }
 }
 
-/// Where a walk goes on: whatever the store that made it needs to know. See the example of [`ScanPage`].
+/// Where a walk continues, in the form that its store needs. See the example of [`ScanPage`].
 #[derive(Clone)]
 pub struct ScanPosition(Arc<dyn Any + Send + Sync>);
 
@@ -54,7 +54,7 @@ impl ScanPosition {
         Self(Arc::new(position))
     }
 
-    /// Returns it to the store that made it. `None` if it is of another store.
+    /// Returns the position to the store that made it. `None` if it belongs to another store.
     #[must_use]
     pub fn get<T: Any>(&self) -> Option<&T> {
         self.0.downcast_ref()

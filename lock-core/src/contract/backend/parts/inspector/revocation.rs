@@ -1,8 +1,9 @@
-//! That an operator takes a lock away.
+//! An operator takes a lock away.
 
 use crate::types::owner::OwnerId;
 
-/// From whom an operator takes a lock, who that is, and why. Part of [`Inspector::revoke`](crate::Inspector::revoke).
+/// A request to take a lock away: the holder, the operator and the reason. Part of
+/// [`Inspector::revoke`](crate::Inspector::revoke).
 ///
 /// ```
 /// use lock_core::{OwnerId, Revocation, RevokeFrom};
@@ -13,26 +14,26 @@ use crate::types::owner::OwnerId;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Revocation {
-    /// From whom, and from nobody else.
+    /// The only holder from which the lock is taken.
     pub from: RevokeFrom,
-    /// Who asks for it.
+    /// The name of the operator who asks for it.
     pub actor: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
-/// From whom a lock is taken away. See the example of [`Revocation`].
+/// The holder from which a lock is taken away. See the example of [`Revocation`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RevokeFrom {
-    /// One of our holders.
+    /// A holder of this library.
     Owner(OwnerId),
-    /// A client of another library that wrote exactly this value. It cannot be told.
+    /// A client of another library that wrote exactly this value. That client cannot be told.
     Foreign(Vec<u8>),
 }
 
 impl Revocation {
-    /// Describes it.
+    /// Describes a revocation.
     #[must_use]
     pub fn new(from: RevokeFrom, actor: impl Into<String>, reason: impl Into<String>) -> Self {
         Self { from, actor: actor.into(), reason: reason.into() }
