@@ -22,6 +22,7 @@ mod configuration;
 mod conformance;
 #[cfg(feature = "redis")]
 mod contention;
+mod deadline;
 mod deadlock;
 mod election;
 mod far_store;
