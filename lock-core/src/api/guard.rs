@@ -17,7 +17,7 @@ use crate::types::fencing::FencingToken;
 use crate::types::key::LockKey;
 use crate::types::mode::Mode;
 use crate::types::options::{MAX_TTL, MIN_FIXED_TTL};
-use crate::types::system::blocking::block_on;
+use crate::types::system::blocking::{block_on, yielding};
 
 /// A lock that is held, renewed by the watchdog until it is released.
 ///
@@ -227,6 +227,10 @@ impl LockGuard {
     ///
     /// Safe. Whether the store prolonged the lease is then unknown; it is never shortened.
     pub async fn extend(&self, by: Duration) -> Result<()> {
+        yielding(self.try_extend(by).await).await
+    }
+
+    async fn try_extend(&self, by: Duration) -> Result<()> {
         if !(MIN_FIXED_TTL..=MAX_TTL).contains(&by) {
             return Err(LockError::misconfigured(format!(
                 "extending by {by:?} is out of bounds; use between {MIN_FIXED_TTL:?} and 30 days"
@@ -277,7 +281,8 @@ impl LockGuard {
     /// Safe. Whether the store has let readers in is then unknown; no writer was.
     pub async fn downgrade(&self) -> Result<()> {
         for owned in self.owned() {
-            owned.downgrade().await.map_err(|error| error.with_key(&owned.hold.events.key))?;
+            let turned = owned.downgrade().await.map_err(|error| error.with_key(&owned.hold.events.key));
+            yielding(turned).await?;
         }
         Ok(())
     }
