@@ -12,6 +12,7 @@ mod pass;
 mod phases;
 mod refused;
 mod renewal;
+mod words;
 mod wrong_type;
 
 use std::time::Duration;
