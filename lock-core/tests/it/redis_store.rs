@@ -12,6 +12,8 @@ mod pass;
 mod phases;
 mod refused;
 mod renewal;
+#[cfg(feature = "inspect")]
+mod silence;
 mod words;
 mod wrong_type;
 
