@@ -65,7 +65,7 @@ fn senseless_arguments_are_refused() {
     sale(&["--buyers=0"]).assert_failure(2, "--buyers");
     sale(&["--orders=many"]).assert_failure(2, "--orders");
     sale(&["--orders=3001"]).assert_failure(1, "there are only 3000 orders");
-    sale(&["--redis", "http://127.0.0.1"]).assert_failure(1, "begins with no scheme");
+    sale(&["--redis", "http://127.0.0.1"]).assert_failure(1, "the URL of a web service");
     let help = sale(&["--help"]);
     assert!(help.stdout.contains("--without-lock") && help.stdout.contains("Examples:"), "{help:#?}");
 }

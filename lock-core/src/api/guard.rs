@@ -17,7 +17,7 @@ use crate::types::fencing::FencingToken;
 use crate::types::key::LockKey;
 use crate::types::mode::Mode;
 use crate::types::options::{MAX_TTL, MIN_FIXED_TTL};
-use crate::types::system::blocking::block_on;
+use crate::types::system::blocking::{block_on, yielding};
 
 /// A held lock. The watchdog renews it until it is released.
 ///
@@ -228,6 +228,10 @@ impl LockGuard {
     ///
     /// Safe. It is then unknown whether the store extended the lease. The lease is never shortened.
     pub async fn extend(&self, by: Duration) -> Result<()> {
+        yielding(self.try_extend(by).await).await
+    }
+
+    async fn try_extend(&self, by: Duration) -> Result<()> {
         if !(MIN_FIXED_TTL..=MAX_TTL).contains(&by) {
             return Err(LockError::misconfigured(format!(
                 "extending by {by:?} is out of bounds; use between {MIN_FIXED_TTL:?} and 30 days"
@@ -278,7 +282,8 @@ impl LockGuard {
     /// Safe. It is then unknown whether the store has let readers in. It has not let a writer in.
     pub async fn downgrade(&self) -> Result<()> {
         for owned in self.owned() {
-            owned.downgrade().await.map_err(|error| error.with_key(&owned.hold.events.key))?;
+            let turned = owned.downgrade().await.map_err(|error| error.with_key(&owned.hold.events.key));
+            yielding(turned).await?;
         }
         Ok(())
     }

@@ -21,9 +21,10 @@ use crate::engine::shared::{Caller, Engine};
 use crate::types::error::{LockError, LockErrorKind, Result};
 use crate::types::key::{LockKey, LockLabel};
 use crate::types::mode::Mode;
+use crate::types::naming::{RequestedKeys, typos};
 use crate::types::options::{LockOptions, setters};
 use crate::types::outcome::FromLockError;
-use crate::types::system::blocking::block_on;
+use crate::types::system::blocking::{block_on, yielding};
 use crate::types::system::call_site::CallSite;
 use crate::types::system::clock::wall_clock;
 
@@ -71,14 +72,6 @@ pub(crate) struct AcceptedWork {
     /// Dropped before the manager, whose last handle waits for everything that is pending.
     _entry: PendingEntry,
     _manager: LockManager,
-}
-
-/// The keys of a request.
-#[derive(Debug)]
-pub(crate) enum RequestedKeys {
-    One(LockKey),
-    /// Sorted, each once.
-    All(Vec<LockKey>),
 }
 
 setters!(LockRequest, options);
@@ -159,7 +152,7 @@ impl LockRequest {
     ///
     /// Safe: a future that is dropped at any await point leaves no key behind.
     pub async fn acquire(self) -> Result<LockGuard> {
-        self.start(Caller::Async)?.await
+        self.await
     }
 
     /// Acquires the lock if it is free now. A taken lock is not an error.
@@ -320,8 +313,7 @@ impl LockRequest {
     /// Returns the first mistake: this one, with a key, unless the keys are wrong.
     fn about(&self, error: LockError) -> LockError {
         match &self.keys {
-            Ok(RequestedKeys::One(key)) => error.with_key(key),
-            Ok(RequestedKeys::All(keys)) => keys.iter().fold(error, LockError::with_key),
+            Ok(keys) => keys.as_slice().iter().fold(error, LockError::with_key),
             Err(earlier) => earlier.clone(),
         }
     }
@@ -353,6 +345,9 @@ impl LockRequest {
         let accepted = self.accepted
             || purpose != Purpose::Leadership
                 && (self.manager.serves_while_stopping() || holds_any(handle.engine.identity()));
+        for key in self.keys.iter().flat_map(RequestedKeys::as_slice) {
+            typos::check(key, self.manager.key_prefix(), call_site.name);
+        }
         let spec = |key: LockKey| LockSpec {
             events: EventContext {
                 attempt: Engine::number_attempt(),
@@ -380,7 +375,8 @@ impl LockRequest {
             }
             RequestedKeys::All(keys) if keys.len() > 1 => {
                 let specs = keys.into_iter().map(spec).collect();
-                return Ok(Box::pin(async move { LockGuard::of_all(acquire_all(handle, specs).await?) }));
+                let all = async move { yielding(acquire_all(handle, specs).await).await.and_then(LockGuard::of_all) };
+                return Ok(Box::pin(all));
             }
             RequestedKeys::All(mut keys) => keys.pop().ok_or_else(LockError::no_keys)?,
         };
@@ -393,6 +389,6 @@ impl IntoFuture for LockRequest {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        self.start(Caller::Async).unwrap_or_else(|error| Box::pin(std::future::ready(Err(error))))
+        self.start(Caller::Async).unwrap_or_else(|error| Box::pin(yielding(Err(error))))
     }
 }

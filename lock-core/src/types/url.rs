@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use crate::types::error::{LockError, Result};
+use crate::types::error::{LockError, LockErrorKind, Result};
 use crate::types::naming::prefix::check_key_prefix;
+use crate::types::naming::typos::is_invisible;
 
 /// The parts of `scheme://address[?name=value&…][#fragment]`. The query has only the parameters that were not taken
 /// yet.
@@ -22,8 +23,10 @@ pub(crate) struct StoreUrl {
 
 #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "memory:// has few parts"))]
 impl StoreUrl {
-    /// Splits a text into parts. The code that uses a part must check it.
+    /// Splits a text into parts and removes blanks around it, which a file or a copy may leave. The code that uses a part
+    /// must check it.
     pub(crate) fn read(text: &str) -> Self {
+        let text = text.trim();
         let (text, fragment) = text.split_once('#').map_or((text, None), |(text, fragment)| (text, Some(fragment)));
         let (text, query) = text.split_once('?').unwrap_or((text, ""));
         let (scheme, separator, address) = match (text.split_once("://"), text.split_once(':')) {
@@ -31,8 +34,10 @@ impl StoreUrl {
             (None, Some((scheme, address))) => (scheme, ":", address),
             (None, None) => ("", "", text),
         };
+        // Schemes are the same in capitals.
+        let is_scheme = separator == "://" && scheme.chars().all(|c| c.is_ascii_alphabetic() || "+-.".contains(c));
         Self {
-            scheme: scheme.to_owned(),
+            scheme: if is_scheme { scheme.to_ascii_lowercase() } else { scheme.to_owned() },
             separator,
             address: address.to_owned(),
             query: query.split('&').filter(|parameter| !parameter.is_empty()).map(str::to_owned).collect(),
@@ -113,6 +118,73 @@ impl StoreUrl {
         format!("{scheme}{separator}{address}{query}{fragment}")
     }
 }
+
+/// Names the mistake in a text that cannot be read as a URL, and what to write instead. Quotes nothing.
+pub(crate) fn mistake(text: &str) -> Option<&'static str> {
+    let text = text.trim();
+    let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
+    // The user and the password before it may contain anything.
+    let host = rest.rsplit('@').next().and_then(|host| host.split('?').next()).unwrap_or_default();
+    let begins = |ways: &[&str]| ways.iter().any(|way| text.starts_with(way));
+    let has = |ways: &[&str]| ways.iter().any(|way| scheme.contains(way) || host.contains(way));
+    let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let name = |end: &str| {
+        let name = text.split(end).next().unwrap_or_default().trim_start_matches("export ").trim();
+        !name.is_empty() && name.chars().all(word) && text.len() > name.len()
+    };
+    Some(match scheme {
+        _ if text.starts_with(QUOTES) => "it stands in quotation marks; leave them out",
+        _ if begins(&["redis-cli", "valkey-cli", "psql "]) => "it is a command line; write only the URL of it",
+        _ if begins(&["$", "%", "{{"]) || has(&["${", "$(", "{{"]) || host.starts_with('$') => {
+            "the name of a variable in it was not replaced by its value"
+        }
+        _ if name("=") || !scheme.is_empty() && name(": ") => {
+            "it begins with the name of a variable; write only what follows the name"
+        }
+        _ if rest.contains("://") => "there is more than one :// in it; write one URL, and percent-encode the password",
+        "http" | "https" => {
+            "it is the URL of a web service, and locks need the protocol of Redis; write the URL of that service which \
+             begins with redis:// or rediss://"
+        }
+        "tcp" => "write redis:// instead of tcp://",
+        "redis+tls" | "redis+ssl" | "redis-tls" | "redis-ssl" | "tls" | "ssl" => "write rediss:// for TLS",
+        "redis-sentinel" | "rediss-sentinel" | "sentinel" => "write redis+sentinel://host:26379/service for sentinels",
+        "redis-cluster" | "rediss-cluster" | "cluster" => "write redis+cluster://host:6379 for a cluster",
+        "redis-socket" | "redis+socket" | "socket" | "file" => "write redis+unix:///path for a socket",
+        "" if begins(&["jdbc:"]) => "leave out jdbc:",
+        _ if scheme.starts_with("jdbc:") => "leave out jdbc:",
+        "" if begins(&["redis:", "rediss:", "redis/", "rediss/", "valkey:", "valkeys:"]) => {
+            "write :// behind its scheme, as in redis://host:6379"
+        }
+        _ if has(&[" ", "\t", "\n", "\r"]) => "there is a blank in it; take it out",
+        _ if format!("{scheme}{host}").contains(|c: char| c.is_whitespace() || is_invisible(c)) => {
+            "there is a character that cannot be seen in it; write it anew"
+        }
+        "" if begins(&["/"]) && !begins(&["//"]) => "it has no scheme; write redis+unix:///path for a socket",
+        "" => "it has no scheme; write redis://host:6379, or rediss://host:6379 for TLS",
+        "redis" | "rediss" | "valkey" | "valkeys" if rest.starts_with('/') => {
+            "it has no host between the second and the third slash; write redis://host:6379"
+        }
+        _ => return None,
+    })
+}
+
+/// Names the mistake in the URL of a store, if there is one that says more than an error.
+pub(crate) fn explained(error: LockError, url: &str) -> LockError {
+    match mistake(url) {
+        Some(mistake) if error.kind() == LockErrorKind::Misconfigured => {
+            LockError::misconfigured(format!("the URL of the store cannot be read: {mistake}; {SHAPES}"))
+        }
+        _ => error,
+    }
+}
+
+const SHAPES: &str = "there are memory://, redis://host:6379 (Redis or Valkey), rediss:// (TLS), redis+unix:///path, \
+                      redis+sentinel://host:26379/service, redis+cluster://host,…, redlock://host,host,host, and \
+                      postgres://host/database with the crate lock-postgres";
+
+/// Files and pages put a text into these.
+const QUOTES: [char; 11] = ['"', '\'', '`', '<', '“', '”', '„', '‘', '’', '«', '»'];
 
 /// Hides all of it.
 impl fmt::Debug for StoreUrl {

@@ -101,7 +101,7 @@ async fn a_url_without_a_store_says_what_to_write() {
     for (url, says) in [
         ("", "has no scheme; write redis://host:6379"),
         ("user%40localhost", "has no scheme; write redis://host:6379"),
-        ("localhost:6379", "no scheme that there is; use memory://"),
+        ("localhost:6379", "it has no scheme; write redis://host:6379"),
         ("mysql://localhost", "redis://host:6379 (Redis or Valkey)"),
     ] {
         let error = LockManager::connect(url).await.unwrap_err();

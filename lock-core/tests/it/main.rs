@@ -22,6 +22,7 @@ mod configuration;
 mod conformance;
 #[cfg(feature = "redis")]
 mod contention;
+mod deadline;
 mod deadlock;
 mod election;
 mod far_store;
@@ -35,6 +36,7 @@ mod grants;
 #[cfg(feature = "redis")]
 mod handoff;
 mod jobs;
+mod key_typos;
 #[cfg(feature = "redis")]
 mod lockstep;
 #[cfg(feature = "redis")]
@@ -75,6 +77,7 @@ mod simulation;
 #[cfg(feature = "redis")]
 mod sleepers;
 mod spans;
+mod starving;
 mod striped;
 #[cfg(feature = "redis")]
 mod support;

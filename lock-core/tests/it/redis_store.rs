@@ -12,6 +12,9 @@ mod pass;
 mod phases;
 mod refused;
 mod renewal;
+#[cfg(feature = "inspect")]
+mod silence;
+mod words;
 mod wrong_type;
 
 use std::time::Duration;

@@ -3,6 +3,8 @@
 //! The certificates in `tls/` are only for these tests. They were made by `openssl req -x509` and `openssl
 //! x509 -req`, for a hundred years and the name `localhost`; the keys of the authorities were thrown away.
 
+mod renewed;
+
 use std::path::{Path, PathBuf};
 
 use lock_core::testing::{RedisServer, Stopwatch, limit};

@@ -11,7 +11,7 @@ use crate::contract::backend::{AnyBackend, opened};
 use crate::stores::memory::MemoryStore;
 use crate::types::error::{LockError, Result};
 use crate::types::options::{LockOptions, NAMES};
-use crate::types::url::StoreUrl;
+use crate::types::url::{StoreUrl, explained};
 
 impl LockManager {
     /// Connects to the store that a URL names, and checks that it answers.
@@ -195,9 +195,10 @@ pub(crate) fn open(mut url: StoreUrl) -> Result<(AnyBackend, Option<String>)> {
     let has = |names: &[&str]| url.parameters().any(|(name, _)| names.contains(&name));
     let store = match url.scheme() {
         "" => {
-            return Err(LockError::misconfigured(
+            let error = LockError::misconfigured(
                 "the URL of the store has no scheme; write redis://host:6379, or memory:// for locks of this process only",
-            ));
+            );
+            return Err(explained(error, &url.to_text()));
         }
         "memory" if has(&["acks", "fsync"]) => {
             return Err(LockError::misconfigured("memory:// has no replicas and no disk; remove acks and fsync"));
@@ -222,7 +223,7 @@ pub(crate) fn open(mut url: StoreUrl) -> Result<(AnyBackend, Option<String>)> {
         }
         other => match opened(other, &url.to_text()) {
             Some(store) => store?,
-            None => return Err(unknown(other)),
+            None => return Err(explained(unknown(other), &url.to_text())),
         },
     };
     Ok((store, key_prefix))

@@ -5,7 +5,7 @@ mod builder;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::lock::{LockRequest, RequestedKeys};
+use crate::api::lock::LockRequest;
 use crate::contract::backend::{AnyBackend, DynBackend, JobRecord, LockBackend, SyncReport};
 use crate::contract::event::{LockObserver, Observers};
 use crate::engine::acquire::all::in_order;
@@ -17,7 +17,7 @@ use crate::stores::memory::MemoryStore;
 use crate::types::error::{LockError, Result};
 use crate::types::key::LockKey;
 use crate::types::mode::Mode;
-use crate::types::naming::IntoLockKey;
+use crate::types::naming::{IntoLockKey, RequestedKeys};
 use crate::types::options::{HandoffLimits, LockOptions};
 use crate::types::order::LockOrder;
 use crate::types::owner::Holder;

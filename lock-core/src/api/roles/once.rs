@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::guard::LockGuard;
-use crate::api::lock::{LockRequest, RequestedKeys};
+use crate::api::lock::LockRequest;
 use crate::api::manager::LockManager;
 use crate::api::protect::{self, Drive};
 use crate::contract::backend::{BoxFuture, DoneMark, DynBackend, JobVersion};
 use crate::engine::shared::{Caller, Engine};
 use crate::types::error::{LockError, LockErrorKind, LossReason, Result};
 use crate::types::key::LockKey;
-use crate::types::naming::IntoLockKey;
+use crate::types::naming::{IntoLockKey, RequestedKeys};
 use crate::types::options::command_timeout;
 use crate::types::system::blocking::block_on;
 use crate::types::system::clock::{Timestamp, jitter};

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use crate::api::guard::LockGuard;
-use crate::api::lock::{LockRequest, RequestedKeys};
+use crate::api::lock::LockRequest;
 use crate::api::protect;
 use crate::api::striped::Striped;
 use crate::contract::event::Purpose;
@@ -14,10 +14,11 @@ use crate::engine::context;
 use crate::engine::shared::{Caller, FAIR_TIME};
 use crate::types::error::{LockError, LockErrorKind, Result};
 use crate::types::key::{LockKey, LockLabel};
+use crate::types::naming::RequestedKeys;
 use crate::types::options::{LockOptions, Wait, setters};
 use crate::types::outcome::FromLockError;
 use crate::types::stripe::key_of;
-use crate::types::system::blocking::block_on;
+use crate::types::system::blocking::{block_on, yielding};
 use crate::types::system::clock::Timestamp;
 
 /// How often a request that queues for one stripe tries the others: the stripe's holder may have died.
@@ -66,7 +67,7 @@ impl AnyStripe {
     ///
     /// Safe, like [`LockRequest::acquire`].
     pub async fn acquire(self) -> Result<LockGuard> {
-        self.choose(Caller::Async).await
+        yielding(self.choose(Caller::Async).await).await
     }
 
     /// Acquires a stripe if one is free now. It is not an error if all are taken.

@@ -6,14 +6,14 @@ mod segments;
 use std::fmt::Display;
 use std::sync::Arc;
 
-use crate::api::lock::{LockRequest, RequestedKeys};
+use crate::api::lock::LockRequest;
 use crate::api::manager::LockManager;
 use crate::api::striped::segments::Segments;
 use crate::contract::event::Purpose;
 use crate::engine::acquire::all::in_order;
 use crate::types::error::Result;
 use crate::types::key::LockKey;
-use crate::types::naming::IntoLockKey;
+use crate::types::naming::{IntoLockKey, RequestedKeys};
 use crate::types::stripe::{key_of, stripe_of};
 
 pub use any::AnyStripe;

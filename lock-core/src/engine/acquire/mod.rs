@@ -12,9 +12,9 @@ use tracing::{Instrument as _, Span};
 
 use crate::contract::event::{GrantPath, LockEventKind};
 use crate::engine::acquire::pauses::{again_at, poll_pause};
-use crate::engine::acquire::turn::guest_of;
+use crate::engine::acquire::turn::{Start, guest_of};
 use crate::engine::claim::spec::LockSpec;
-use crate::engine::claim::{Carried, ClaimAnswer, ClaimGuard, Handoff, LocalPlace, PendingClaim, Success, retire};
+use crate::engine::claim::{Carried, ClaimAnswer, ClaimGuard, Handoff, LocalPlace, Success, retire};
 use crate::engine::context;
 use crate::engine::context::deadlock::{self, Nested};
 use crate::engine::gate::Turn;
@@ -28,6 +28,7 @@ use crate::types::error::{LockError, LockErrorKind, Result};
 use crate::types::fencing::FencingToken;
 use crate::types::options::Wait;
 use crate::types::owner::Holder;
+use crate::types::system::blocking::yielding;
 use crate::types::system::clock::Timestamp;
 
 /// Acquires a lock.
@@ -45,7 +46,10 @@ pub(crate) fn acquire<T>(
     async move {
         acquire.start();
         let outcome = acquire.run().await;
-        acquire.end(outcome).map(make)
+        let obtained = acquire.end(outcome);
+        // What it kept is not kept for longer.
+        drop(acquire);
+        yielding(obtained).await.map(make)
     }
 }
 
@@ -54,20 +58,6 @@ enum Obtained {
     New(Granted),
     /// A grant that an enclosing scope of the same task holds.
     Reentrant(Arc<Hold>),
-}
-
-/// The first step of an acquire at the store, once it has the turn.
-enum Start {
-    /// A new claim. Its first request also releases this lease, if there is one.
-    Fresh(Option<Arc<Lease>>),
-    Pending(Box<PendingClaim>),
-}
-
-impl Start {
-    fn after(lease: Arc<Lease>) -> Self {
-        lease.arrive();
-        Self::Fresh(Some(lease))
-    }
 }
 
 /// A grant that no caller holds yet.

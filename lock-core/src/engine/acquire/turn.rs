@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::engine::acquire::Acquire;
-use crate::engine::claim::{Handoff, LocalPlace, SharedLease};
+use crate::engine::claim::{Handoff, LocalPlace, PendingClaim, SharedLease};
 use crate::engine::gate::{Demand, Membership, Turn, Waiter};
 use crate::engine::lease::{Lease, Terms};
 use crate::types::error::{LockError, Result};
@@ -11,6 +11,20 @@ use crate::types::fencing::FencingToken;
 use crate::types::mode::Mode;
 use crate::types::options::{LockOptions, Wait};
 use crate::types::system::clock::Timestamp;
+
+/// What an acquire starts from at the store, when it has the turn.
+pub(super) enum Start {
+    /// A new claim, whose first request also releases this lease, if there is one.
+    Fresh(Option<Arc<Lease>>),
+    Pending(Box<PendingClaim>),
+}
+
+impl Start {
+    pub(super) fn after(lease: Arc<Lease>) -> Self {
+        lease.arrive();
+        Self::Fresh(Some(lease))
+    }
+}
 
 impl Acquire {
     /// Waits until no other caller of this process is ahead. Also returns whether it had to wait, and the time of the

@@ -147,15 +147,24 @@ impl Hold {
             return Err(LockError::forked().with_key(&self.events.key));
         }
         let status = self.state().status;
-        let now = self.now();
         let reason = match status {
             Status::Lost(reason) => reason,
             Status::Released => LossReason::Revoked,
-            Status::Held if now >= self.ends_by => LossReason::MaxHold,
-            Status::Held if now >= self.lease.deadline() => self.lease.state().loss_by_time(),
-            Status::Held => return Ok(()),
+            Status::Held => match self.loss_by_clock() {
+                Some(reason) => reason,
+                None => return Ok(()),
+            },
         };
         Err(LockError::lost(reason).with_key(&self.events.key))
+    }
+
+    /// Why the lock is lost by the clock, if it is, although the alarm may not have rung yet.
+    pub(crate) fn loss_by_clock(&self) -> Option<LossReason> {
+        let (now, deadline) = (self.now(), self.lease.deadline());
+        if now < deadline.min(self.ends_by) {
+            return None;
+        }
+        self.lease.state().loss_at(now, self.ends_by, deadline)
     }
 
     /// Emits the event of the end. If a thread is emitting a renewal at this moment, that thread emits the end
@@ -186,8 +195,9 @@ impl Hold {
 
     /// Adds a guard to the grant. Returns false if the hold has ended.
     pub(crate) fn add_guard(&self) -> bool {
+        let in_time = self.loss_by_clock().is_none();
         let mut state = self.state();
-        let held = state.status == Status::Held;
+        let held = in_time && state.status == Status::Held;
         state.more_guards += u32::from(held);
         held
     }

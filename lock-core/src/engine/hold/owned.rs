@@ -109,6 +109,12 @@ impl OwnedHold {
     fn begin(&mut self, caller: Caller, dropped: bool) -> Begun {
         self.ended = true;
         let (engine, hold) = (&self.handle.engine, &self.hold);
+        // The deadline decides, and not whether its alarm has rung: what ends now ends as lost for everybody.
+        if let Some(reason) = hold.loss_by_clock() {
+            watchdog::end(engine, &hold.lease, reason);
+            // Unless the lease has ended without it.
+            hold.lose(reason);
+        }
         if let Some(joined) = self.joined.take() {
             let (events, since) = *joined;
             let held = engine.clock.now().since(since);

@@ -76,8 +76,17 @@ impl LeaseState {
         if failed_over(self.failovers) { LossReason::Failover } else { LossReason::Stolen }
     }
 
-    /// Returns why the lease ended, if its time ran out.
-    pub(crate) fn loss_by_time(&self) -> LossReason {
+    /// Why a holder has lost the lock by the clock at a moment, whether or not the alarm has rung. `ends_by` is the end of
+    /// its `max_hold`, `deadline` that of the lease: the earlier one is the reason.
+    pub(crate) fn loss_at(&self, now: Timestamp, ends_by: Timestamp, deadline: Timestamp) -> Option<LossReason> {
+        if now < ends_by.min(deadline) {
+            return None;
+        }
+        Some(if ends_by <= deadline { LossReason::MaxHold } else { self.loss_by_time() })
+    }
+
+    /// Why the lease ended, if it ended by the clock.
+    fn loss_by_time(&self) -> LossReason {
         if self.unanswered || self.renewing { LossReason::Unreachable } else { LossReason::Expired }
     }
 }

@@ -40,14 +40,7 @@ pub(crate) fn inspect(engine: &Engine, leases: Vec<Arc<Lease>>) -> Vec<Vec<Arc<L
         if state.over.is_some() {
             continue;
         }
-        let ended = if now >= state.ends_by {
-            Some(LossReason::MaxHold)
-        } else if now >= lease.deadline() {
-            Some(state.loss_by_time())
-        } else {
-            None
-        };
-        if let Some(reason) = ended {
+        if let Some(reason) = state.loss_at(now, state.ends_by, lease.deadline()) {
             drop(state);
             end(engine, &lease, reason);
             continue;
@@ -200,8 +193,12 @@ fn arm(engine: &Engine, lease: &Arc<Lease>, state: &mut LeaseState, now: Timesta
     engine.timer.cancel(before);
 }
 
-/// Ends a lease as lost.
+/// Declares a lease lost. If its time is over already, that is the reason.
 pub(crate) fn end(engine: &Engine, lease: &Lease, reason: LossReason) {
+    let reason = {
+        let state = lease.state();
+        state.loss_at(engine.clock.now(), state.ends_by, lease.deadline()).unwrap_or(reason)
+    };
     if let Ok(ended) = lease.end(Ending::Lost(reason)) {
         engine.timer.cancel(ended.alarm);
         ended.holders.for_each(|holder| holder.lose(reason));

@@ -35,7 +35,7 @@ use crate::types::error::{LockError, Result};
 use crate::types::key::LockKey;
 use crate::types::options::Durability;
 use crate::types::owner::Holder;
-use crate::types::url::StoreUrl;
+use crate::types::url::{StoreUrl, explained};
 
 /// A store on a Redis server, version 6.2 or later, on the master that Redis Sentinel names, or on the masters of a Redis
 /// Cluster.
@@ -102,7 +102,8 @@ impl RedisStore {
     ///
     /// All take `?acks=1` (or `all`, of sentinels and clusters) or `?fsync=local` (or `1`), the [`Durability`] of locks that ask
     /// for no other. Those over TLS take the files (PEM) of an authority that is trusted instead of the machine's, and of a
-    /// client certificate: `?ca=FILE`, `?cert=FILE&cert_key=FILE`, read here. In a path, `&`, `#`, `?`, `@` and `%` are
+    /// client certificate: `?ca=FILE`, `?cert=FILE&cert_key=FILE`. They are read here, and again for each connection, so a renewed file
+    /// is used without a restart; one that cannot be used is logged, and the last good one stays. In a path, `&`, `#`, `?`, `@` and `%` are
     /// percent-encoded.
     ///
     /// # Errors
@@ -121,7 +122,9 @@ impl RedisStore {
     /// Reads a URL. Opens nothing yet.
     fn parse(mut url: StoreUrl, mut settings: Settings) -> Result<Self> {
         certificates::take(&mut url, &mut settings)?;
-        Ok(Self::over(Masters::parse(url, settings)?))
+        let text = url.to_text();
+        let masters = Masters::parse(url, settings).map_err(|error| explained(error, &text))?;
+        Ok(Self::over(masters))
     }
 
     fn over(masters: Masters) -> Self {

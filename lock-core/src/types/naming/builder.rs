@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use crate::types::error::{LockError, Result};
 use crate::types::key::{LockKey, LockLabel};
+use crate::types::naming::typos;
 
 /// Renders a key from a template. Its text stays as written. In values, the characters that could change the key's
 /// meaning are encoded.
@@ -121,6 +122,9 @@ impl KeyBuilder {
                 self.label.as_str(),
             )));
         }
+        if self.is_misleading() {
+            typos::warn_of(&self.plain, self.label.as_str());
+        }
         let delimiters = self.delimiters()?;
         let changes = |value: &Value| !value.raw && self.plain[value.at.clone()].contains(|c| delimiters.encodes(c));
         let key = if self.values.iter().any(changes) {
@@ -129,6 +133,19 @@ impl KeyBuilder {
             LockKey::new(&self.plain)?
         };
         Ok(key.with_label(self.label))
+    }
+
+    /// Returns whether the text of the template, or an end of a value, has a character that people do not see.
+    fn is_misleading(&self) -> bool {
+        let mut start = 0;
+        let hides = |value: &Value| {
+            let text = &self.plain[start..value.at.start];
+            start = value.at.end;
+            text.contains(typos::is_invisible) || typos::has_hidden_end(&self.plain[value.at.clone()])
+        };
+        self.values.iter().any(hides)
+            || self.plain[start..].contains(typos::is_invisible)
+            || typos::has_hidden_end(&self.plain)
     }
 
     /// Collects the characters that values must not contain.

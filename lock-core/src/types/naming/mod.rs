@@ -2,6 +2,7 @@
 
 mod builder;
 pub(crate) mod prefix;
+pub(crate) mod typos;
 
 use std::borrow::Cow;
 
@@ -53,6 +54,23 @@ impl LockKey {
         }
         let prefixed = Self::new(format!("{prefix}{self}"))?;
         Ok(prefixed.with_label_of(&self))
+    }
+}
+
+/// The keys of a request.
+#[derive(Debug)]
+pub(crate) enum RequestedKeys {
+    One(LockKey),
+    /// Sorted, each once.
+    All(Vec<LockKey>),
+}
+
+impl RequestedKeys {
+    pub(crate) fn as_slice(&self) -> &[LockKey] {
+        match self {
+            Self::One(key) => std::slice::from_ref(key),
+            Self::All(keys) => keys,
+        }
     }
 }
 

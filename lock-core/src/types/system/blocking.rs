@@ -1,6 +1,6 @@
-//! Blocking entry points for synchronous code. They use the same engine.
+//! How callers give up their thread: blocking entry points for synchronous code, and room for other tasks.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -19,6 +19,23 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
         }
         thread::park();
     }
+}
+
+/// Hands an error on after every other task that is ready was polled.
+///
+/// A request that fails at once would otherwise end without a pause. A loop around it would keep its thread, and the
+/// runtime could not end. Needs no runtime.
+pub(crate) async fn yielding<T, E>(outcome: Result<T, E>) -> Result<T, E> {
+    let mut has_yielded = outcome.is_ok();
+    poll_fn(|cx| {
+        if std::mem::replace(&mut has_yielded, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+    outcome
 }
 
 struct Unpark(Thread);

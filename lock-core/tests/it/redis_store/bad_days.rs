@@ -102,7 +102,7 @@ async fn a_full_memory_refuses_new_locks_and_frees_old_ones() {
     server.command(&["CONFIG", "SET", "maxmemory", "1"]);
     let error = acquire(&store, &claim("lock:new")).await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Unavailable);
-    assert!(error.to_string().contains("(OOM)") && error.to_string().contains("maxmemory"), "{error}");
+    assert!(error.to_string().contains("(OOM: ") && error.to_string().contains("maxmemory"), "{error}");
     assert_eq!(store.renew(&[renewed]).await, [Ok(Renewal::Renewed)]);
     assert_eq!(release(&store, &plain).await, Freed::Released);
     let mut early = Release::new(kept.clone());

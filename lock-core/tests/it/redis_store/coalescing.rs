@@ -176,7 +176,7 @@ async fn a_full_memory_refuses_acquires_but_not_the_release_beside_them() {
     assert_eq!(freed, Freed::Released);
     for refused in [alone, one, other] {
         let error = refused.unwrap_err();
-        assert!(error.is_transient() && error.to_string().contains("(OOM)"), "{error}");
+        assert!(error.is_transient() && error.to_string().contains("(OOM: "), "{error}");
     }
     server.command(&["CONFIG", "SET", "maxmemory", "0"]);
     assert!(!exists(&server, "lock:held"));

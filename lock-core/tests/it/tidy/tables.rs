@@ -124,7 +124,7 @@ pub(super) const TABLES: &[Layers] = &[
         source: CORE,
         within: "stores::redis::wire",
         modules: &[
-            &["credentials", "inline_task", "link", "url"],
+            &["credentials", "inline_task", "link", "pem", "url"],
             &["exchange", "settings", "unsettled"],
             &["batch", "certificates", "connect"],
             &["coalesce", "greeting"],

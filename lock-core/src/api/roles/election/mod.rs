@@ -7,14 +7,14 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::lock::{LockRequest, RequestedKeys};
+use crate::api::lock::LockRequest;
 use crate::api::manager::LockManager;
 use crate::api::protect;
 use crate::contract::event::Purpose;
 use crate::types::error::{LockError, LockErrorKind, Result};
 use crate::types::fencing::FencingToken;
 use crate::types::key::{LockKey, LockLabel};
-use crate::types::naming::IntoLockKey;
+use crate::types::naming::{IntoLockKey, RequestedKeys};
 use crate::types::options::Wait;
 use crate::types::owner::Holder;
 

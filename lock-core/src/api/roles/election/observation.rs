@@ -7,6 +7,7 @@ use crate::api::roles::election::Leader;
 use crate::engine::watch::following::LastSeen;
 use crate::types::error::{LockError, Result};
 use crate::types::key::LockKey;
+use crate::types::system::blocking::yielding;
 
 /// Follows the leader. Made by [`Election::observe`](super::Election::observe), which has the example of
 /// [`Observation`].
@@ -40,6 +41,10 @@ impl Observation {
     ///
     /// Safe: no change is missed.
     pub async fn changed(&mut self) -> Result<Option<Leader>> {
+        yielding(self.next().await).await
+    }
+
+    async fn next(&mut self) -> Result<Option<Leader>> {
         let seen = self.seen.as_mut().map_err(|error| error.clone())?;
         let (engine, accepted) = (self.manager.engine(), self.manager.serves_while_stopping());
         loop {

@@ -1,5 +1,7 @@
 //! What a failure of Redis means: not executed, unknown, or a mistake that repeating cannot fix.
 
+#[cfg(feature = "tls")]
+mod tls;
 pub(crate) mod wrong_type;
 
 use std::error::Error;
@@ -10,7 +12,7 @@ use redis::{ErrorKind, RedisError};
 
 use crate::stores::redis::error::wrong_type::WrongType;
 use crate::stores::redis::keys;
-use crate::types::error::LockError;
+use crate::types::error::{LockError, LockErrorKind};
 
 /// Describes a failed attempt to connect. Nothing was sent, so nothing was executed.
 pub(crate) fn connecting(node: &str, error: &RedisError) -> LockError {
@@ -29,27 +31,34 @@ pub(crate) fn connecting(node: &str, error: &RedisError) -> LockError {
         )),
         _ => match error.code() {
             Some(code) => greeted(node, code, error.detail().unwrap_or_default()),
-            None if is_certificate(error) => LockError::misconfigured(format!(
-                "cannot connect to {node}: {error}; install the certificate authority that signed the server's \
-                 certificate, and use the host name that the certificate is for",
-            )),
-            None => match of_provider(error) {
-                Some(ours) => {
-                    LockError::not_executed(format!("cannot connect to {node}: {ours}")).with_source(ours.clone())
-                }
-                None => LockError::not_executed(format!(
-                    "cannot connect to {node}: {error}; {}check that the server runs and that {} right",
-                    if is_hung_up(error) { HUNG_UP } else { "" },
-                    if node.starts_with('/') { "the path is" } else { "host and port are" },
-                )),
-            },
+            None => unanswered(node, error),
         },
     }
 }
 
+/// Describes a connection that the server did not get to answer over.
+fn unanswered(node: &str, error: &RedisError) -> LockError {
+    // The files of certificates, or the provider of credentials.
+    if let Some(ours) = of_this_library(error) {
+        let text = format!("cannot connect to {node}: {ours}");
+        let is_mistake = ours.kind() == LockErrorKind::Misconfigured;
+        let error = if is_mistake { LockError::misconfigured(text) } else { LockError::not_executed(text) };
+        return error.with_source(ours.clone());
+    }
+    #[cfg(feature = "tls")]
+    if let Some(advice) = tls::advice(error) {
+        return LockError::misconfigured(format!("cannot connect to {node}: {error}; {advice}"));
+    }
+    LockError::not_executed(format!(
+        "cannot connect to {node}: {error}; {}check that the server runs and that {} right",
+        if is_hung_up(error) { HUNG_UP } else { "" },
+        if node.starts_with('/') { "the path is" } else { "host and port are" },
+    ))
+}
+
 /// What a service does that does not know the first command.
-const HUNG_UP: &str = "what listens there ended the connection when it was greeted, as another service than Redis does, and one that takes TLS \
-     only (rediss://); ";
+const HUNG_UP: &str = "what listens there ended the connection when it was greeted, as another service than Redis does, one that takes TLS \
+     only (rediss://) or asks for a client certificate, and a server of TLS without a connection left (maxclients); ";
 
 fn is_hung_up(error: &RedisError) -> bool {
     matches!(
@@ -71,8 +80,8 @@ fn is_http(error: &RedisError) -> bool {
         .any(|first| text.contains(&format!("`{first}`")) || text.contains(&format!("`{}`", char::from(*first))))
 }
 
-/// Returns what the provider of credentials failed with.
-fn of_provider(error: &RedisError) -> Option<&LockError> {
+/// Returns what the provider of credentials failed with, or the files of certificates.
+fn of_this_library(error: &RedisError) -> Option<&LockError> {
     of_system(error)?.get_ref()?.downcast_ref()
 }
 
@@ -206,12 +215,25 @@ fn refused(node: &str, op: &str, code: &str, detail: &str) -> LockError {
     })
 }
 
-/// The same while connecting, when the server may echo the password in an error about a command that
-/// it does not understand.
+/// The same while connecting, when nothing was executed.
 fn greeted(node: &str, code: &str, detail: &str) -> LockError {
     known(node, "connect", code, detail).unwrap_or_else(|| {
-        LockError::not_executed(format!("{node} refused to connect with the error {code}; see the log of the server"))
+        let told = quoted(code.trim_end_matches(':'), detail);
+        LockError::not_executed(format!("{node} refused to connect: {told}; the server says so, or a proxy before it"))
     })
+}
+
+/// Takes the password out of what a server says about a log-in: it may repeat what it does not understand.
+pub(crate) fn without(error: RedisError, password: Option<&str>) -> RedisError {
+    let Some((password, code)) = password.filter(|password| !password.is_empty()).zip(error.code()) else {
+        return error;
+    };
+    let detail = error.detail().unwrap_or_default();
+    if !code.contains(password) && !detail.contains(password) {
+        return error;
+    }
+    let hide = |text: &str| text.replace(password, "…");
+    redis::make_extension_error(hide(code), Some(hide(detail)))
 }
 
 fn known(node: &str, op: &str, code: &str, detail: &str) -> Option<LockError> {
@@ -222,10 +244,8 @@ fn known(node: &str, op: &str, code: &str, detail: &str) -> Option<LockError> {
     } else {
         ""
     };
-    let text = |advice: &str| match words(detail) {
-        Some(words) => format!("{node} refused to {op}: {advice}{patterns} ({name}: {words})"),
-        None => format!("{node} refused to {op}: {advice}{patterns} ({name})"),
-    };
+    let told = quoted(name, detail);
+    let text = |advice: &str| format!("{node} refused to {op}: {advice}{patterns} ({told})");
     Some(match meaning {
         Meaning::NotExecuted(advice) => LockError::not_executed(text(advice)),
         Meaning::Misconfigured(advice) => {
@@ -235,13 +255,16 @@ fn known(node: &str, op: &str, code: &str, detail: &str) -> Option<LockError> {
     })
 }
 
-/// Returns the server's own words where they name the command or the key that is meant, without what they repeat of the
-/// command, and without the script.
-fn words(detail: &str) -> Option<&str> {
-    let names = ["permission", "unknown command", "unknown subcommand"].iter().any(|part| detail.contains(part));
+/// Quotes an error of the server: its own words, without what they repeat of a command, and without the script.
+fn quoted(code: &str, detail: &str) -> String {
     let end = [", with args", " script: ", ", on @user"].iter().filter_map(|part| detail.find(part)).min();
-    names.then(|| detail[..end.unwrap_or(detail.len())].trim_end_matches('.'))
+    let words = detail[..end.unwrap_or(detail.len())].trim_end_matches(['.', ' ']);
+    let words: String = words.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MOST_WORDS).collect();
+    if words.is_empty() { code.to_owned() } else { format!("{code}: {words}") }
 }
+
+/// How many characters of an error of the server are told.
+const MOST_WORDS: usize = 300;
 
 /// Returns the code of an error that says something definite. A script may have put it into the text.
 pub(crate) fn code_of(code: &str, detail: &str) -> Option<&'static str> {
@@ -268,12 +291,6 @@ fn meaning(code: &str, detail: &str) -> Option<(&'static str, &'static Meaning)>
         }
     }
     TEXTS.iter().find(|(part, _)| detail.contains(part)).map(|(_, meaning)| ("ERR", meaning))
-}
-
-/// Returns whether an error is about a certificate: the TLS layer reports one that it does not
-/// trust as plain text.
-fn is_certificate(error: &RedisError) -> bool {
-    error.to_string().to_ascii_lowercase().contains("certificate")
 }
 
 #[cfg(test)]

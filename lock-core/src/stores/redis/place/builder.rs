@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use crate::stores::redis::RedisStore;
 use crate::stores::redis::wire::credentials::{Credentials, Provider};
+#[cfg(feature = "tls")]
+use crate::stores::redis::wire::pem::Pem;
 use crate::stores::redis::wire::settings::Settings;
 use crate::stores::redis::wire::url::add_addresses;
 use crate::types::error::{LockError, Result};
@@ -82,18 +84,19 @@ impl RedisStoreBuilder {
     }
 
     /// Trusts servers whose certificate was signed by one of these authorities (PEM), and no others. Default: those
-    /// of the machine. A URL can name the files: `rediss://host?ca=ca.pem&cert=client.pem&cert_key=client.key`.
+    /// of the machine. A URL can name the files: `rediss://host?ca=ca.pem&cert=client.pem&cert_key=client.key`. Files are read
+    /// again for each connection, so they may be renewed in place; what is given here stays as it is.
     #[cfg(feature = "tls")]
     pub fn certificate_authority(mut self, pem: impl Into<Vec<u8>>) -> Self {
-        self.settings.certificates().root_cert = Some(pem.into());
+        self.settings.certificates.get_or_insert_default().authority = Some(Pem::Given(pem.into()));
         self
     }
 
     /// Presents a client certificate to the server, with its chain and its key (PEM).
     #[cfg(feature = "tls")]
     pub fn client_certificate(mut self, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
-        let (client_cert, client_key) = (certificate.into(), key.into());
-        self.settings.certificates().client_tls = Some(redis::ClientTlsConfig { client_cert, client_key });
+        let (certificate, key) = (Pem::Given(certificate.into()), Pem::Given(key.into()));
+        self.settings.certificates.get_or_insert_default().client = Some((certificate, key));
         self
     }
 

@@ -1,11 +1,13 @@
 //! Certificates, of which a URL names the files.
 
+#[cfg(feature = "tls")]
+use crate::stores::redis::wire::pem::Pem;
 use crate::stores::redis::wire::settings::Settings;
 use crate::types::error::{LockError, Result};
 use crate::types::url::StoreUrl;
 
-/// Takes `ca`, `cert` and `cert_key` out of the query of a URL, and reads the files that they name. Those of the builder
-/// are checked too.
+/// Takes `ca`, `cert` and `cert_key` out of the query of a URL, and reads the files that they name. The certificates of
+/// the builder are checked too.
 ///
 /// No error repeats a part of the URL.
 pub(crate) fn take(url: &mut StoreUrl, settings: &mut Settings) -> Result<()> {
@@ -19,7 +21,9 @@ pub(crate) fn take(url: &mut StoreUrl, settings: &mut Settings) -> Result<()> {
         set(settings, ca, (cert, key))?;
     }
     #[cfg(feature = "tls")]
-    check(settings)?;
+    if let Some(certificates) = &settings.certificates {
+        certificates.check()?;
+    }
     Ok(())
 }
 
@@ -32,16 +36,13 @@ fn set(_: &mut Settings, _: Option<String>, _: (Option<String>, Option<String>))
 
 #[cfg(feature = "tls")]
 fn set(settings: &mut Settings, ca: Option<String>, client: (Option<String>, Option<String>)) -> Result<()> {
-    let certificates = settings.certificates();
+    let certificates = settings.certificates.get_or_insert_default();
     if let Some(ca) = ca {
-        certificates.root_cert = Some(read("ca", &ca)?);
+        certificates.authority = Some(Pem::at("ca", &ca)?);
     }
     match client {
         (None, None) => {}
-        (Some(cert), Some(key)) => {
-            let (client_cert, client_key) = (read("cert", &cert)?, read("cert_key", &key)?);
-            certificates.client_tls = Some(redis::ClientTlsConfig { client_cert, client_key });
-        }
+        (Some(cert), Some(key)) => certificates.client = Some((Pem::at("cert", &cert)?, Pem::at("cert_key", &key)?)),
         _ => {
             return Err(LockError::misconfigured(
                 "a client certificate is proven by its key; name both files, with cert and cert_key",
@@ -51,44 +52,10 @@ fn set(settings: &mut Settings, ca: Option<String>, client: (Option<String>, Opt
     Ok(())
 }
 
-/// Reads a file, whose path is percent-encoded where a URL needs that.
-#[cfg(feature = "tls")]
-fn read(name: &str, path: &str) -> Result<Vec<u8>> {
-    let unreadable = |why: &str| {
-        LockError::misconfigured(format!("the file that {name} names cannot be read: {why}; write its path"))
-    };
-    let path = decode(path).ok_or_else(|| unreadable("its path is not percent-encoded text"))?;
-    std::fs::read(path).map_err(|error| unreadable(&error.to_string()))
-}
-
-#[cfg(feature = "tls")]
-fn decode(text: &str) -> Option<String> {
-    let mut parts = text.split('%');
-    let mut bytes = parts.next()?.as_bytes().to_vec();
-    for part in parts {
-        bytes.push(u8::from_str_radix(part.get(..2)?, 16).ok()?);
-        bytes.extend_from_slice(&part.as_bytes()[2..]);
-    }
-    String::from_utf8(bytes).ok()
-}
-
-/// Refuses what holds no certificate.
-#[cfg(feature = "tls")]
-fn check(settings: &Settings) -> Result<()> {
-    const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
-    let Some(redis::TlsCertificates { client_tls, root_cert }) = &settings.certificates else { return Ok(()) };
-    let ours = client_tls.as_ref().map(|client| &client.client_cert);
-    if root_cert.iter().chain(ours).all(|pem| pem.windows(BEGIN.len()).any(|line| line == BEGIN)) {
-        return Ok(());
-    }
-    Err(LockError::misconfigured(
-        "there is no certificate in the authority or in the client certificate; give them as PEM",
-    ))
-}
-
 #[cfg(all(test, feature = "tls"))]
 mod tests {
-    use super::{decode, take};
+    use super::take;
+    use crate::stores::redis::wire::pem::decode;
     use crate::stores::redis::wire::settings::Settings;
     use crate::types::url::StoreUrl;
 

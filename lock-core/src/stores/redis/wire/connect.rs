@@ -8,7 +8,7 @@ use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisError};
 
 use crate::stores::redis::error;
-use crate::stores::redis::wire::credentials::Provider;
+use crate::stores::redis::wire::credentials::{Credentials, Provider};
 use crate::stores::redis::wire::settings::Settings;
 use crate::stores::redis::wire::url::is_host;
 use crate::types::error::{LockError, LockErrorKind, Result};
@@ -130,20 +130,14 @@ impl Target {
         if login.db() != 0 {
             node = format!("{node}/{}", login.db());
         }
-        // RESP3, because its push channel shows the end of a connection.
-        let login = login.set_protocol(ProtocolVersion::RESP3).set_lib_name("lock-core", env!("CARGO_PKG_VERSION"));
-        let info = info.set_redis_settings(login).set_tcp_settings(tcp_settings());
         #[cfg(feature = "tls")]
-        if let Some(certificates) = settings.certificates.clone() {
-            if !matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
-                return Err(misconfigured("certificates are for TLS; write rediss:// in the URL"));
-            }
-            // Its error may quote what it cannot read.
-            let client = redis::Client::build_with_tls(info, certificates).map_err(|_: RedisError| {
-                misconfigured("the certificates or the key cannot be read; give them as PEM, the key unencrypted")
-            })?;
-            return Ok(Self { client, node, settings, master_only: false });
+        if settings.certificates.is_some() && !matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
+            return Err(misconfigured("certificates are for TLS; write rediss:// in the URL"));
         }
+        // RESP3, because its push channel shows the end of a connection. The name of the library comes later: the client
+        // drops the words of a server that refuses the first of several commands and ends the connection.
+        let login = login.set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
+        let info = info.set_redis_settings(login).set_tcp_settings(tcp_settings());
         match redis::Client::open(info) {
             Ok(client) => Ok(Self { client, node, settings, master_only: false }),
             Err(error) => Err(error::connecting(&node, &error)),
@@ -198,23 +192,59 @@ impl Target {
             // as well.
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
-        let Some(provider) = self.provider() else {
-            return self.client.get_multiplexed_async_connection_with_config(config).await;
+        let credentials = match self.provider() {
+            Some(provider) => Some(provider.current().await.map_err(std::io::Error::other)?),
+            None => None,
         };
-        let credentials = provider.current().await.map_err(std::io::Error::other)?;
-        let info = self.client.get_connection_info().clone();
-        let mut login = info.redis_settings().clone().set_password(credentials.password());
-        if let Some(username) = credentials.username() {
-            login = login.set_username(username);
-        }
-        let client = redis::Client::open(info.set_redis_settings(login))?;
-        let opened = client.get_multiplexed_async_connection_with_config(config).await;
-        if let Err(error) = &opened
+        let opened = self.connect_with(config, credentials.as_ref()).await;
+        if let (Some(provider), Some(credentials), Err(error)) = (self.provider(), &credentials, &opened)
             && error::connecting(&self.node, error).kind() == LockErrorKind::Misconfigured
         {
-            provider.forget(&credentials);
+            provider.forget(credentials);
         }
         opened
+    }
+
+    async fn connect_with(
+        &self,
+        config: &AsyncConnectionConfig,
+        credentials: Option<&Credentials>,
+    ) -> std::result::Result<MultiplexedConnection, RedisError> {
+        let info = self.client.get_connection_info().clone();
+        let mut login = info.redis_settings().clone();
+        let db = login.db();
+        if let Some(credentials) = credentials {
+            login = login.set_password(credentials.password());
+            if let Some(username) = credentials.username() {
+                login = login.set_username(username);
+            }
+        }
+        let password = login.password().map(str::to_owned);
+        let info = info.set_redis_settings(login.set_db(0));
+        #[cfg(feature = "tls")]
+        let client = match &self.settings.certificates {
+            Some(certificates) => {
+                let now = certificates.current().await.map_err(std::io::Error::other)?;
+                redis::Client::build_with_tls(info, now)?
+            }
+            None => redis::Client::open(info)?,
+        };
+        #[cfg(not(feature = "tls"))]
+        let client = redis::Client::open(info)?;
+        let opening = async {
+            let mut connection = client.get_multiplexed_async_connection_with_config(config).await?;
+            for (name, value) in [("LIB-NAME", "lock-core"), ("LIB-VER", env!("CARGO_PKG_VERSION"))] {
+                // For people reading CLIENT LIST. Servers before 7.2 refuse it.
+                let mut about = redis::cmd("CLIENT");
+                about.arg("SETINFO").arg(name).arg(value).set_no_response(true);
+                connection.send_packed_command(&about).await?;
+            }
+            if db != 0 {
+                connection.send_packed_command(redis::cmd("SELECT").arg(db)).await?.extract_error()?;
+            }
+            Ok(connection)
+        };
+        opening.await.map_err(|error| error::without(error, password.as_deref()))
     }
 }
 

@@ -48,32 +48,31 @@ impl Target {
             .set_connection_timeout(None)
             .set_pipeline_buffer_size(QUEUED_COMMANDS)
             .set_push_sender(sender);
+        let failed = |error: RedisError| error::executing(self.node(), "subscribe to grants", &error);
         let subscribing = async {
-            let mut connection = self.connect(&config).await?;
-            connection.subscribe(channels).await?;
+            let opened = self.connect(&config).await;
+            let mut connection = opened.map_err(|error| error::connecting(self.node(), &error))?;
+            connection.subscribe(channels).await.map_err(failed)?;
             let asking = tracking();
-            let tracks = tracks(&connection.send_packed_commands(&asking, 0, asking.len()).await?);
+            let tracks = tracks(&connection.send_packed_commands(&asking, 0, asking.len()).await.map_err(failed)?);
             let mut asking = redis::pipe();
             introduce(&mut asking);
-            let mut answers = connection.send_packed_commands(&asking, 0, asking.len()).await?.into_iter();
+            let answers = connection.send_packed_commands(&asking, 0, asking.len()).await.map_err(failed)?;
+            let mut answers = answers.into_iter();
             let client = closable(&mut answers);
             let introduction = Introduction::read(answers.next(), answers.next());
-            Ok::<_, RedisError>((connection, tracks, client, introduction))
+            introduction.check(self.node(), self.master_only)?;
+            Ok(Listening { connection, pushes, tracks, client, history: introduction.history, moves: None })
         };
         #[expect(clippy::disallowed_methods, reason = "bounds a task of the keeper that no caller drives")]
         let opened = tokio::time::timeout(self.settings.connect_within, subscribing).await;
-        match opened {
-            Ok(Ok((connection, tracks, client, introduction))) => {
-                introduction.check(self.node(), self.master_only)?;
-                Ok(Listening { connection, pushes, tracks, client, history: introduction.history, moves: None })
-            }
-            Ok(Err(error)) => Err(error::executing(self.node(), "subscribe to grants", &error)),
-            Err(_) => Err(LockError::not_executed(format!(
+        opened.unwrap_or_else(|_| {
+            Err(LockError::not_executed(format!(
                 "{} did not answer within {:?} of subscribing; check the network and whether it is stalled",
                 self.node(),
                 self.settings.connect_within,
-            ))),
-        }
+            )))
+        })
     }
 
     async fn greet(&self, presence: impl Send + Sync + 'static) -> std::result::Result<Result<Greeting>, RedisError> {

@@ -9,6 +9,8 @@ pub(crate) mod exchange;
 pub(crate) mod greeting;
 pub(crate) mod inline_task;
 pub(crate) mod link;
+#[cfg(feature = "tls")]
+pub(crate) mod pem;
 pub(crate) mod settings;
 pub(crate) mod unsettled;
 pub(crate) mod url;

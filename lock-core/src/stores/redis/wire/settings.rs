@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::stores::redis::wire::credentials::Provider;
+#[cfg(feature = "tls")]
+use crate::stores::redis::wire::pem::Certificates;
 
 /// How to reach a server.
 #[derive(Clone, Debug)]
@@ -13,7 +15,7 @@ pub(crate) struct Settings {
     pub(crate) client_name: Arc<str>,
     pub(crate) provider: Option<Arc<Provider>>,
     #[cfg(feature = "tls")]
-    pub(crate) certificates: Option<redis::TlsCertificates>,
+    pub(crate) certificates: Option<Certificates>,
 }
 
 impl Default for Settings {
@@ -29,11 +31,6 @@ impl Default for Settings {
 }
 
 impl Settings {
-    #[cfg(feature = "tls")]
-    pub(crate) fn certificates(&mut self) -> &mut redis::TlsCertificates {
-        self.certificates.get_or_insert(redis::TlsCertificates { client_tls: None, root_cert: None })
-    }
-
     /// Returns the settings for servers of another kind, with credentials of their own, and perhaps without TLS.
     pub(crate) fn of_others(&self, tls: bool) -> Self {
         // Without the feature there are no certificates to leave out.
