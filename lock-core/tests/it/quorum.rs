@@ -11,6 +11,7 @@ mod losses;
 mod marks;
 mod members;
 mod network;
+mod reasons;
 #[cfg(feature = "redis")]
 mod servers;
 mod walk;

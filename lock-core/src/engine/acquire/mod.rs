@@ -289,6 +289,7 @@ impl Acquire {
                     // A store that was left no time to answer is not to blame.
                     let cut_short = waited && error.is_ambiguous() && now >= self.until;
                     if !cut_short {
+                        guard.name_error(&error);
                         self.out_of_reach = Some(error);
                     }
                     now.after(poll_pause(refusals, None))
@@ -307,8 +308,11 @@ impl Acquire {
     }
 
     /// Takes up a lease that lasts at this moment.
-    fn take(&self, guard: ClaimGuard, success: Success, path: GrantPath, now: Timestamp) -> Result<Obtained> {
+    fn take(&mut self, guard: ClaimGuard, success: Success, path: GrantPath, now: Timestamp) -> Result<Obtained> {
         let (lease, turn) = guard.granted(&self.spec, success, now);
+        if self.out_of_reach.take().is_some() {
+            turn.clear_holder();
+        }
         match lease.next_token(now) {
             Some(token) => {
                 let place = self.local_place(turn, &lease);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::engine::acquire::Acquire;
-use crate::engine::claim::{Handoff, LocalPlace, SharedLease};
+use crate::engine::claim::{Handoff, HolderHint, LocalPlace, SharedLease};
 use crate::engine::gate::{Demand, Membership, Turn, Waiter};
 use crate::engine::lease::{Lease, Terms};
 use crate::types::error::{LockError, Result};
@@ -60,10 +60,13 @@ impl Acquire {
         // The waiter leaves only after the holder was read below: what the queue knows of it goes with the last waiter.
         let turn = self.handle.called(self.until, self.spec.accepted, &mut waiter).await;
         let now = self.engine().clock.now();
-        if turn.is_err() || self.holder.is_none() {
-            // The caller with the turn may have got the lock meanwhile, or seen who holds it.
-            let holder = waiter.holder().and_then(|holder| holder.describe(now));
-            self.holder = holder.or(self.holder.take());
+        // The caller with the turn may have got the lock meanwhile, or seen who holds it, or why the store grants nothing.
+        match waiter.holder() {
+            Some(HolderHint::OutOfReach(error)) => (self.holder, self.out_of_reach) = (None, Some(error)),
+            hint if turn.is_err() || self.holder.is_none() => {
+                self.holder = hint.and_then(|hint| hint.describe(now)).or(self.holder.take());
+            }
+            _ => {}
         }
         if self.holder.is_some() {
             // It is taken, whatever the store said before.

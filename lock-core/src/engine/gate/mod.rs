@@ -340,6 +340,11 @@ impl<P: Payload> Turn<P> {
         self.queue.state().holder = Some(holder);
     }
 
+    /// Forgets what those who wait were told of the holder.
+    pub(crate) fn clear_holder(&self) {
+        self.queue.state().holder = None;
+    }
+
     /// Returns how many wait for the turn.
     pub(crate) fn waiters(&self) -> usize {
         self.queue.waiters()

@@ -16,7 +16,7 @@ fn url_of(ports: &[u16], query: &str) -> String {
     format!("redlock://{}{query}", hosts.join(","))
 }
 
-fn servers(count: usize) -> Vec<RedisServer> {
+pub(crate) fn servers(count: usize) -> Vec<RedisServer> {
     (0..count).map(|_| RedisServer::start()).collect()
 }
 
@@ -25,7 +25,7 @@ fn ports(servers: &[RedisServer]) -> Vec<u16> {
 }
 
 /// Begins a quorum, and connects to it.
-async fn begin(servers: &[RedisServer], query: &str) -> LockManager {
+pub(crate) async fn begin(servers: &[RedisServer], query: &str) -> LockManager {
     let url = url_of(&ports(servers), query);
     Quorum::new(&url).unwrap().init().await.unwrap();
     LockManager::connect(&url).await.unwrap()
