@@ -289,8 +289,7 @@ impl Acquire {
                     // A store that was left no time to answer is not to blame.
                     let cut_short = waited && error.is_ambiguous() && now >= self.until;
                     if !cut_short {
-                        guard.name_error(&error);
-                        self.out_of_reach = Some(error);
+                        self.out_of_reach = Some(guard.name_error(error));
                     }
                     now.after(poll_pause(refusals, None))
                 }
@@ -310,9 +309,7 @@ impl Acquire {
     /// Takes up a lease that lasts at this moment.
     fn take(&mut self, guard: ClaimGuard, success: Success, path: GrantPath, now: Timestamp) -> Result<Obtained> {
         let (lease, turn) = guard.granted(&self.spec, success, now);
-        if self.out_of_reach.take().is_some() {
-            turn.clear_holder();
-        }
+        self.out_of_reach.take().inspect(|_| turn.clear_holder());
         match lease.next_token(now) {
             Some(token) => {
                 let place = self.local_place(turn, &lease);
@@ -397,8 +394,7 @@ impl Drop for Acquire {
         // Before the handle, which may wait for everything that is pending.
         self.claiming = None;
         if self.under_way {
-            let (waited, holder) = (self.waited(), self.holder.as_ref());
-            self.emit_end(LockEventKind::Cancelled { waited, holder });
+            self.emit_end(LockEventKind::Cancelled { waited: self.waited(), holder: self.holder.as_ref() });
         }
     }
 }

@@ -178,11 +178,12 @@ impl ClaimGuard {
         }
     }
 
-    /// Tells the callers behind us why the store could not be asked.
-    pub(crate) fn name_error(&self, error: &LockError) {
+    /// Tells the callers behind us why the store could not be asked. Returns that error.
+    pub(crate) fn name_error(&self, error: LockError) -> LockError {
         if let Some(turn) = &self.turn {
             turn.set_holder(HolderHint::OutOfReach(error.clone()));
         }
+        error
     }
 
     /// Says whether the caller holds another lock while it waits.
