@@ -51,13 +51,10 @@ while IFS=$tab read -r program name; do
     if [ -n "$name" ]; then
         # shellcheck disable=SC2086 # What names a program has no blanks of its own.
         run cargo test --locked --all-features $scope $where -- --exact --test-threads 1 "$name" </dev/null
+        grep -q '^test result: ok\. 1 passed' "$log" || { echo "error: '$name' was not found again" >&2; exit 1; }
     else
         # shellcheck disable=SC2086
         run cargo test --locked --all-features $program </dev/null
-    fi
-    if [ -n "$name" ] && ! grep -q '^test result: ok\. 1 passed' "$log"; then
-        echo "error: '$name' was not found again" >&2
-        exit 1
     fi
 done < "$log.failed"
 

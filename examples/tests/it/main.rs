@@ -7,6 +7,7 @@ mod on_redis;
 mod packages;
 mod pages;
 mod program;
+mod rlock;
 mod small;
 #[cfg(unix)]
 mod sql;

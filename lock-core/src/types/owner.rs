@@ -182,6 +182,8 @@ pub struct Holder {
     /// How long until the store frees the key by itself. `None` if it never will.
     pub ttl_left: Option<Duration>,
     pub(crate) seen: Seen,
+    /// Why it is not certain that this claim holds the key, and what to do then: of a quorum of which no majority names it.
+    pub(crate) doubt: Option<Arc<str>>,
 }
 
 /// Further knowledge about a holder.
@@ -213,13 +215,13 @@ impl Holder {
     /// Describes a holder of this library.
     #[must_use]
     pub fn new(info: HolderInfo, owner: OwnerId, token: FencingToken, ttl_left: Option<Duration>) -> Self {
-        Self { info: Some(info), owner: Some(owner), token: Some(token), since: None, ttl_left, seen: Seen::Stored }
+        Self { info: Some(info), owner: Some(owner), token: Some(token), ..Self::foreign(ttl_left) }
     }
 
     /// Describes a holder of which only the key is known.
     #[must_use]
     pub fn foreign(ttl_left: Option<Duration>) -> Self {
-        Self { info: None, owner: None, token: None, since: None, ttl_left, seen: Seen::Stored }
+        Self { info: None, owner: None, token: None, since: None, ttl_left, seen: Seen::Stored, doubt: None }
     }
 
     /// Describes a holder about which no data could be read.
@@ -231,6 +233,11 @@ impl Holder {
     #[must_use]
     pub fn kept(self) -> Self {
         Self { owner: None, seen: Seen::Kept, ..self }
+    }
+
+    /// Says why it is not certain that this claim holds the key, and what to do then.
+    pub(crate) fn doubted(self, why: String) -> Self {
+        Self { doubt: Some(why.into()), ..self }
     }
 
     pub(crate) fn standing(&self) -> Standing {

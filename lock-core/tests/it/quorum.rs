@@ -3,6 +3,8 @@
 mod away;
 #[cfg(feature = "redis")]
 mod clocks;
+#[cfg(feature = "redis")]
+mod hangs;
 mod health;
 mod jobs;
 mod late;
@@ -11,6 +13,8 @@ mod losses;
 mod marks;
 mod members;
 mod network;
+#[cfg(feature = "redis")]
+mod reasons;
 #[cfg(feature = "redis")]
 mod servers;
 mod walk;

@@ -1,5 +1,7 @@
 //! What an older version left on a server is read by this one, and what it sends is understood (`docs/upgrading.md`).
 
+mod older_reader;
+
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -67,8 +69,10 @@ async fn locks_jobs_and_readers_of_older_versions_are_read() {
         assert_eq!((run.every, run.succeeded), (3600 * SECOND, true));
         assert!(run.started_ago >= 59 * SECOND, "{run:?}");
 
-        assert!(locks.write("price:7").try_acquire().await.unwrap().is_none());
-        locks.read("price:7").try_acquire().await.unwrap().unwrap().release().await.unwrap();
+        for key in ["price:7", "price:8", "price:9"] {
+            assert!(locks.write(key).try_acquire().await.unwrap().is_none(), "{key}");
+            locks.read(key).try_acquire().await.unwrap().unwrap().release().await.unwrap();
+        }
 
         let token = locks.lock("fresh").await.unwrap().token().get();
         assert!(token > u64::try_from(now + 1_800_000).unwrap() << 20, "tokens go on above the old ones: {token}");

@@ -156,9 +156,9 @@ impl<B: LockBackend> QuorumMember for Absent<'_, B> {
         Ok(match self.0.try_acquire(request).await? {
             Attempt::Granted { token, .. } => Vote::Granted { token, kept, history: None, time: None },
             Attempt::Held { holder } | Attempt::Queued { holder } | Attempt::Asleep { holder, .. } => {
-                Vote::Held { holder }
+                Vote::Held { holder, history: None }
             }
-            Attempt::Contended => Vote::Held { holder: Holder::unseen() },
+            Attempt::Contended => Vote::Held { holder: Holder::unseen(), history: None },
             // A shared grant would be counted as an exclusive one.
             Attempt::Shared { .. } => return Err(request.claim.mode.unknown_to_store()),
         })

@@ -278,7 +278,7 @@ impl Acquire {
                     // A store that had too little time to answer is not to blame.
                     let cut_short = waited && error.is_ambiguous() && now >= self.until;
                     if !cut_short {
-                        self.out_of_reach = Some(error);
+                        self.out_of_reach = Some(guard.name_error(error));
                     }
                     now.after(poll_pause(refusals, None))
                 }
@@ -296,8 +296,9 @@ impl Acquire {
     }
 
     /// Takes up a lease that has not ended at `now`.
-    fn take(&self, guard: ClaimGuard, success: Success, path: GrantPath, now: Timestamp) -> Result<Obtained> {
+    fn take(&mut self, guard: ClaimGuard, success: Success, path: GrantPath, now: Timestamp) -> Result<Obtained> {
         let (lease, turn) = guard.granted(&self.spec, success, now);
+        self.out_of_reach.take().inspect(|_| turn.clear_holder());
         match lease.next_token(now) {
             Some(token) => {
                 let place = self.local_place(turn, &lease);
@@ -382,8 +383,7 @@ impl Drop for Acquire {
         // Dropped before the handle, which may wait for everything that is pending.
         self.claiming = None;
         if self.under_way {
-            let (waited, holder) = (self.waited(), self.holder.as_ref());
-            self.emit_end(LockEventKind::Cancelled { waited, holder });
+            self.emit_end(LockEventKind::Cancelled { waited: self.waited(), holder: self.holder.as_ref() });
         }
     }
 }

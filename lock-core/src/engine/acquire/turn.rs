@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::engine::acquire::Acquire;
-use crate::engine::claim::{Handoff, LocalPlace, PendingClaim, SharedLease};
+use crate::engine::claim::{Handoff, HolderHint, LocalPlace, PendingClaim, SharedLease};
 use crate::engine::gate::{Demand, Membership, Turn, Waiter};
 use crate::engine::lease::{Lease, Terms};
 use crate::types::error::{LockError, Result};
@@ -75,10 +75,14 @@ impl Acquire {
         // holder.
         let turn = self.handle.called(self.until, self.spec.accepted, &mut waiter).await;
         let now = self.engine().clock.now();
-        if turn.is_err() || self.holder.is_none() {
-            // The caller with the turn may have got the lock in the meantime, or seen its holder.
-            let holder = waiter.holder().and_then(|holder| holder.describe(now));
-            self.holder = holder.or(self.holder.take());
+        // In the meantime the caller with the turn may have got the lock, seen its holder, or learned why the store grants
+        // nothing.
+        match waiter.holder() {
+            Some(HolderHint::OutOfReach(error)) => (self.holder, self.out_of_reach) = (None, Some(error)),
+            hint if turn.is_err() || self.holder.is_none() => {
+                self.holder = hint.and_then(|hint| hint.describe(now)).or(self.holder.take());
+            }
+            _ => {}
         }
         if self.holder.is_some() {
             // The lock is taken, so an earlier error of the store is not the reason.

@@ -16,7 +16,7 @@ use crate::engine::claim::spec::LockSpec;
 use crate::engine::gate::{self, Membership, Turn};
 use crate::engine::lease::{Ending, Lease, Occupant, Terms};
 use crate::engine::shared::{Engine, Interrupted, PendingEntry};
-use crate::types::error::Result;
+use crate::types::error::{LockError, Result};
 use crate::types::owner::Holder;
 use crate::types::system::clock::Timestamp;
 
@@ -123,6 +123,8 @@ pub(crate) enum HolderHint {
     Here(Weak<dyn Occupant>),
     /// The caller with the turn found the lock taken by a claim from outside of this queue.
     Elsewhere(Box<Holder>),
+    /// The store could not answer the caller with the turn, or could grant nothing: whoever was seen before counts no more.
+    OutOfReach(LockError),
 }
 
 impl HolderHint {
@@ -130,6 +132,7 @@ impl HolderHint {
         match self {
             Self::Here(hold) => hold.upgrade().map(|hold| hold.holder(now)),
             Self::Elsewhere(holder) => Some(Holder::clone(holder)),
+            Self::OutOfReach(_) => None,
         }
     }
 }
@@ -173,6 +176,14 @@ impl ClaimGuard {
             turn.set_blocked(true);
             turn.set_holder(HolderHint::Elsewhere(Box::new(holder)));
         }
+    }
+
+    /// Tells the callers behind this one why the store could not be asked. Returns that error.
+    pub(crate) fn name_error(&self, error: LockError) -> LockError {
+        if let Some(turn) = &self.turn {
+            turn.set_holder(HolderHint::OutOfReach(error.clone()));
+        }
+        error
     }
 
     /// Notes whether the caller holds another lock while it waits.

@@ -346,6 +346,11 @@ impl<P: Payload> Turn<P> {
         self.queue.state().holder = Some(holder);
     }
 
+    /// Clears the hint about the holder that waiters read.
+    pub(crate) fn clear_holder(&self) {
+        self.queue.state().holder = None;
+    }
+
     /// Returns how many callers wait for the turn.
     pub(crate) fn waiters(&self) -> usize {
         self.queue.waiters()

@@ -24,16 +24,14 @@ impl State {
         // Members do not support modes.
         alone.claim.mode = Mode::Exclusive;
         let kept = self.owns(&alone.claim, now);
+        let history = self.membership.lost_at.map(|lost_at| now.since(lost_at));
         match self.acquire(&alone, now) {
-            Attempt::Granted { token } => {
-                let history = self.membership.lost_at.map(|lost_at| now.since(lost_at));
-                Vote::Granted { token, kept, history, time: Some(since_epoch(now)) }
-            }
+            Attempt::Granted { token } => Vote::Granted { token, kept, history, time: Some(since_epoch(now)) },
             Attempt::Held { holder } | Attempt::Queued { holder } | Attempt::Asleep { holder, .. } => {
-                Vote::Held { holder }
+                Vote::Held { holder, history }
             }
             // The claim shares the lock with others, which does not count as a vote.
-            Attempt::Shared { .. } | Attempt::Contended => Vote::Held { holder: Holder::unseen() },
+            Attempt::Shared { .. } | Attempt::Contended => Vote::Held { holder: Holder::unseen(), history },
         }
     }
 

@@ -206,19 +206,19 @@ impl Shared {
         }
         let (health, now) = (&self.members[member].health, self.clock().now());
         health.answered(answer.is_ok());
+        let uncounted = |history: Option<Duration>| {
+            let excluded = |kept_for| history.and_then(|history| self.excluded_for(history, kept_for));
+            health.excluded_until(now.after(excluded(Duration::ZERO).unwrap_or_default()));
+            excluded(request.kept_for)
+        };
         match answer {
             Ok(Vote::Granted { token, kept, history, time }) => {
                 if let Some(ms) = time {
                     self.time.observe(member, ms, sent, now);
                 }
-                let excluded = |kept_for| history.and_then(|history| self.excluded_for(history, kept_for));
-                health.excluded_until(now.after(excluded(Duration::ZERO).unwrap_or_default()));
-                match excluded(request.kept_for) {
-                    Some(left) => Ballot::Uncounted(left),
-                    None => Ballot::Counted { token, kept },
-                }
+                uncounted(history).map_or(Ballot::Counted { token, kept }, Ballot::Uncounted)
             }
-            Ok(Vote::Held { holder }) => Ballot::Held(holder),
+            Ok(Vote::Held { holder, history }) => Ballot::Held { holder, uncounted: uncounted(history) },
             Err(error) => Ballot::Failed(error),
         }
     }

@@ -16,7 +16,7 @@ mod store;
 mod turns;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -127,7 +127,6 @@ impl Quorum {
             list,
             restarts: Restarts::Forget,
             sessions: Arc::default(),
-            releases_under_way: AtomicUsize::new(0),
             turns: Turns::default(),
             rounds: RoundCounts::default(),
             newest: AtomicU64::new(0),

@@ -2,11 +2,10 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::contract::backend::{Claim, Freed, Release};
-use crate::stores::quorum::members::owed::Debt;
+use crate::stores::quorum::members::owed::{Debt, Owed};
 use crate::stores::quorum::round;
 use crate::stores::quorum::round::ask::PendingAnswers;
 use crate::stores::quorum::run::Rest;
@@ -37,8 +36,10 @@ impl Shared {
     }
 
     fn is_settled(&self) -> bool {
-        let all_sent = self.releases_under_way.load(Ordering::Relaxed) == 0;
-        all_sent && self.members.iter().all(|member| member.owed.is_settled())
+        // The releases are counted first. One that turns into a lingering release in between then counts as sent, which is
+        // true. In the other order, a lingering release that ends in between would hide one that is still unsent.
+        let all_told = |at, owed: &Owed| self.sessions.releases_at(at) <= owed.lingering();
+        self.members.iter().enumerate().all(|(at, member)| member.owed.is_resting() || all_told(at, &member.owed))
     }
 }
 
@@ -87,7 +88,6 @@ pub(super) async fn free(
         let backend = shared.members[member].backend();
         (votes[member].may_have && !resting[member]).then(|| backend.release(release.clone()))
     }));
-    shared.releases_under_way.fetch_add(1, Ordering::Relaxed);
     let mut ending = ReleaseUnderWay {
         keep_until: sent.after(release.keep_for),
         answers: vec![None; votes.len()],
@@ -136,12 +136,6 @@ struct ReleaseUnderWay {
     tried: Vec<bool>,
     /// Keep the members from being asked for the lock of the claim, until the release is answered.
     guards: Vec<Option<Releasing>>,
-}
-
-impl Drop for ReleaseUnderWay {
-    fn drop(&mut self) {
-        self.shared.releases_under_way.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 impl ReleaseUnderWay {

@@ -169,6 +169,11 @@ impl Sessions {
         Releasing { sessions: Arc::clone(self), key: (owner, member) }
     }
 
+    /// Returns how many releases of a member are counted.
+    pub(super) fn releases_at(&self, member: usize) -> usize {
+        self.releases().iter().filter(|((_, at), _)| *at == member).map(|(_, count)| *count as usize).sum()
+    }
+
     pub(super) fn is_releasing(&self, owner: OwnerId, member: usize) -> bool {
         self.releases().contains_key(&(owner, member))
     }

@@ -1,6 +1,6 @@
 //! What the rounds of one quorum share.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -29,8 +29,6 @@ pub(super) struct Shared {
     pub(super) list: MemberList,
     pub(super) restarts: Restarts,
     pub(super) sessions: Arc<Sessions>,
-    /// How many releases wait for late members, or have not been handed to those who tell them.
-    pub(super) releases_under_way: AtomicUsize,
     pub(super) turns: Turns,
     pub(super) rounds: RoundCounts,
     pub(super) time: MemberTime,

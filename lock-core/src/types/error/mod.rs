@@ -116,6 +116,7 @@ impl LockError {
 
     pub(crate) fn timeout(waited: Duration, holder: Option<Holder>) -> Self {
         let message = match &holder {
+            Some(Holder { doubt: Some(doubt), .. }) => format!("not granted after waiting {waited:.3?}: {doubt}"),
             Some(holder) => format!(
                 "still taken after waiting {waited:.3?}, {}; {}",
                 holder.in_the_way("held"),
@@ -160,7 +161,11 @@ impl LockError {
     }
 
     pub(crate) fn busy(holder: Option<Holder>) -> Self {
-        let taken = holder.as_ref().map_or_else(|| "taken".to_owned(), |holder| holder.in_the_way("taken"));
+        let taken = match &holder {
+            Some(Holder { doubt: Some(doubt), .. }) => format!("not granted: {doubt}"),
+            Some(holder) => holder.in_the_way("taken"),
+            None => "taken".to_owned(),
+        };
         let endless = holder.as_ref().is_some_and(|holder| holder.standing() == Standing::Endless);
         let advice = if endless { NEVER_FREED } else { "set a wait to queue for it" };
         Self::build(LockErrorKind::Busy, format!("{taken}; {advice}")).edit(|inner| inner.holder = holder)

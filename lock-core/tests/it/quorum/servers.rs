@@ -11,12 +11,12 @@ use crate::support::{LONG, bounded, eventually, exists, figure};
 /// A lease that renews every second.
 const TTL: Duration = Duration::from_secs(3);
 
-fn url_of(ports: &[u16], query: &str) -> String {
+pub(crate) fn url_of(ports: &[u16], query: &str) -> String {
     let hosts: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
     format!("redlock://{}{query}", hosts.join(","))
 }
 
-fn servers(count: usize) -> Vec<RedisServer> {
+pub(crate) fn servers(count: usize) -> Vec<RedisServer> {
     (0..count).map(|_| RedisServer::start()).collect()
 }
 
@@ -25,7 +25,7 @@ fn ports(servers: &[RedisServer]) -> Vec<u16> {
 }
 
 /// Begins a quorum, and connects to it.
-async fn begin(servers: &[RedisServer], query: &str) -> LockManager {
+pub(crate) async fn begin(servers: &[RedisServer], query: &str) -> LockManager {
     let url = url_of(&ports(servers), query);
     Quorum::new(&url).unwrap().init().await.unwrap();
     LockManager::connect(&url).await.unwrap()
@@ -78,15 +78,18 @@ async fn a_lease_that_somebody_left_at_a_member_ends_while_others_are_renewed() 
     let servers = servers(3);
     let locks = begin(&servers, "").await;
     let left = format!("{}|1700000000000|2000|elsewhere|1|there|k", "f".repeat(32));
-    assert_eq!(servers[2].command(&["SET", "k", &left, "PX", "2000"]), Reply::Text("OK".to_owned()));
-    let guard = locks.lock("k").with_ttl(TTL).with_wait(LONG).await.unwrap();
-    let took = eventually(
-        "the member gives the lock to its holder",
-        || matches!(servers[2].command(&["GET", "k"]), Reply::Text(value) if !value.starts_with('f')),
-    )
-    .await;
-    bounded("a lease of two seconds that was left at a member", took, TTL);
-    guard.release().await.unwrap();
+    // On a busy machine the holder may lose its own lease: a majority must confirm it within 150 ms, each second.
+    loop {
+        assert_eq!(servers[2].command(&["SET", "k", &left, "PX", "2000"]), Reply::Text("OK".to_owned()));
+        let guard = locks.lock("k").with_ttl(TTL).with_wait(LONG).await.unwrap();
+        let given = || matches!(servers[2].command(&["GET", "k"]), Reply::Text(value) if !value.starts_with('f'));
+        let took =
+            eventually("the member gives the lock to its holder", || given() || guard.ensure_held().is_err()).await;
+        if guard.ensure_held().is_ok() {
+            bounded("a lease of two seconds that was left at a member", took, TTL);
+            break;
+        }
+    }
     eventually("nothing is left", || !servers.iter().any(|server| exists(server, "k"))).await;
 }
 
@@ -381,28 +384,42 @@ async fn a_member_that_lacks_our_user_is_named_and_the_others_are_enough() {
     let guarded = || RedisServer::builder().with_password("s3cret").start();
     let servers = [guarded(), RedisServer::start(), RedisServer::start()];
     let url = url_of(&ports(&servers), "?restarts=remember");
-    // Members that are slow may not have let us in by then.
+    // A member that is slow may not have answered by then: if it is the guarded one, the others are enough to connect.
     let refused = loop {
-        let refused = LockManager::connect(&url).await.unwrap_err();
-        if refused.to_string().ends_with("; other members of the quorum let us in, so correct this one") {
+        if let Err(refused) = LockManager::connect(&url).await
+            && refused.to_string().ends_with("; other members of the quorum let us in, so correct this one")
+        {
             break refused;
         }
     };
     let locks = LockManager::builder(Quorum::new(&url).unwrap()).build().unwrap();
     let guard = locks.lock("k").with_ttl(TTL).with_wait(LONG).await.unwrap();
-    let report = locks.sync("k").await.unwrap();
-    let error = report.nodes[0].holder.as_ref().unwrap_err();
+    // Nor may it have had the time to refuse.
+    let error = loop {
+        let error = locks.sync("k").await.unwrap().nodes.remove(0).holder.unwrap_err();
+        match error.kind() {
+            LockErrorKind::Unavailable => {}
+            _ => break error,
+        }
+    };
     assert_eq!(error.kind(), LockErrorKind::Misconfigured, "{error}");
     let name = format!("127.0.0.1:{}", servers[0].port());
-    for error in [error, &refused] {
+    for error in [&error, &refused] {
         assert!(error.to_string().contains(&name) && error.to_string().contains("put it into the URL"), "{error}");
     }
-    guard.release().await.unwrap();
+    drop(guard);
 
     let servers = [guarded(), guarded(), RedisServer::start()];
     let url = url_of(&ports(&servers), "?restarts=remember");
     let locks = LockManager::builder(Quorum::new(&url).unwrap()).build().unwrap();
-    let error = locks.lock("k").with_ttl(TTL).try_acquire().await.unwrap_err();
+    // An attempt has half a second, and may end before both have refused.
+    let error = loop {
+        let error = locks.lock("k").with_ttl(TTL).try_acquire().await.unwrap_err();
+        match error.kind() {
+            LockErrorKind::Unavailable => {}
+            _ => break error,
+        }
+    };
     let names = |server: &RedisServer| error.to_string().contains(&format!("127.0.0.1:{}", server.port()));
     assert!(servers[..2].iter().any(names) && error.to_string().contains("put it into the URL"), "{error}");
 }

@@ -49,7 +49,7 @@ pub trait QuorumMember: Send + Sync {
 /// fn describe(vote: &Vote) -> String {
 ///     match vote {
 ///         Vote::Granted { token, .. } => format!("granted with token {token}"),
-///         Vote::Held { holder } => format!("held by {}", holder.site()),
+///         Vote::Held { holder, .. } => format!("held by {}", holder.site()),
 ///         _ => "unknown".to_owned(),
 ///     }
 /// }
@@ -72,6 +72,8 @@ pub enum Vote {
     Held {
         /// The holder, and how long its lease lasts at most.
         holder: Holder,
+        /// For how long the member has kept its data without a gap, as in [`Granted`](Self::Granted).
+        history: Option<Duration>,
     },
 }
 

@@ -59,8 +59,6 @@ struct DebtState {
     lingering: VecDeque<(Timestamp, Releasing)>,
     /// Whether somebody sends them.
     is_settling: bool,
-    /// Whether some are on their way.
-    is_sending: bool,
     /// Whether the member has not answered the last try.
     is_resting: bool,
 }
@@ -78,10 +76,9 @@ impl Owed {
         self.state().is_resting
     }
 
-    /// Returns whether the member knows of every claim that is over, or does not answer.
-    pub(crate) fn is_settled(&self) -> bool {
-        let state = self.state();
-        state.is_resting || state.debts.is_empty() && !state.is_sending
+    /// Returns how many releases are over, but for a try that may still be executed.
+    pub(crate) fn lingering(&self) -> usize {
+        self.state().lingering.len()
     }
 
     /// Adds a release. The caller must [`settle`](Self::settle) if this returns true: nobody else does.
@@ -120,7 +117,7 @@ impl Owed {
             let failed = answers.iter().any(|answer| !matches!(answer, Some(Ok(_))));
             {
                 let mut state = self.state();
-                (state.is_resting, state.is_sending) = (is_away, false);
+                state.is_resting = is_away;
                 for (mut debt, answer) in debts.into_iter().zip(answers).rev() {
                     if answer.as_ref().is_none_or(|answer| answer.as_ref().is_err_and(LockError::is_ambiguous)) {
                         debt.lingers = Some(sent);
@@ -155,8 +152,7 @@ impl Owed {
         {
             due.extend(state.debts.remove(place));
         }
-        state.is_sending = !due.is_empty();
-        if state.is_sending {
+        if !due.is_empty() {
             return Next::Send(due);
         }
         let debts = state.debts.iter().map(|debt| debt.unsettled.min(debt.ends));
@@ -209,6 +205,6 @@ struct Settling<'a>(&'a Owed);
 impl Drop for Settling<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state();
-        (state.is_settling, state.is_sending, state.is_resting) = (false, false, false);
+        (state.is_settling, state.is_resting) = (false, false);
     }
 }

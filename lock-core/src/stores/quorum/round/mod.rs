@@ -1,6 +1,7 @@
 //! The arithmetic of one round: what the answers of the members amount to. Pure.
 
 pub(crate) mod ask;
+mod refusal;
 
 use std::time::Duration;
 
@@ -16,8 +17,8 @@ pub(super) enum Ballot {
     Counted { token: FencingToken, kept: bool },
     /// It granted, but has lost its data so recently that it does not count for this much longer.
     Uncounted(Duration),
-    /// Somebody else has the lock there.
-    Held(Holder),
+    /// Another claim has the lock there. For `uncounted` longer the member does not count, whoever asks it.
+    Held { holder: Holder, uncounted: Option<Duration> },
     /// It gave no answer, or an error.
     Failed(LockError),
 }
@@ -114,61 +115,6 @@ impl Round {
         }
         if open == 0 { Tally::Lost } else { Tally::Open }
     }
-
-    /// Says why a majority did not grant: somebody else has the lock, or an error.
-    pub(super) fn refusal(&self, names: &[&str]) -> Result<Holder> {
-        let answered = self.count(|ballot| !matches!(ballot, Ballot::Failed(_)));
-        let held = self.ballots.iter().flatten().filter_map(|ballot| match ballot {
-            Ballot::Held(holder) => Some(holder),
-            _ => None,
-        });
-        // The holder that most of the members name.
-        let votes = |one: &&Holder| held.clone().filter(|other| other.owner == one.owner).count();
-        if let Some(holder) = held.clone().max_by_key(votes).filter(|_| answered >= self.majority) {
-            return Ok(holder.clone());
-        }
-        if self.count(|ballot| matches!(ballot, Ballot::Counted { .. })) >= self.majority {
-            return Err(LockError::not_executed(
-                "somebody took the lock from its members while it was being granted; ask again",
-            ));
-        }
-        let mut said = Vec::new();
-        let mut refused = Vec::new();
-        for (name, ballot) in names.iter().zip(&self.ballots) {
-            match ballot {
-                Some(Ballot::Failed(error)) => {
-                    if !error.is_transient() {
-                        refused.push(error.clone());
-                    }
-                    said.push(format!("{name}: {error}"));
-                }
-                Some(Ballot::Uncounted(left)) => said.push(format!(
-                    "{name} has begun with empty data and does not count for another {left:.0?}, in case it gave a \
-                     lock away before",
-                )),
-                None => said.push(format!("{name} did not answer in time")),
-                Some(Ballot::Counted { .. } | Ballot::Held(_)) => {}
-            }
-        }
-        let (all, majority) = (names.len(), self.majority);
-        // If fewer refuse for good, the others are still a majority once they answer: then it is not the settings.
-        if refused.len() > all - majority {
-            return Err(refused.swap_remove(0));
-        }
-        let young = self.count(|ballot| matches!(ballot, Ballot::Uncounted(_)));
-        let could = match answered - young {
-            0 => "none".to_owned(),
-            some => format!("only {some}"),
-        };
-        let silent = (said.len() > young).then_some("bring those back that do not answer, or correct their addresses");
-        let young = (young > 0).then_some("wait, or run `lockctl quorum init` once if the quorum is new");
-        let advice: Vec<&str> = silent.into_iter().chain(young).collect();
-        Err(LockError::not_executed(format!(
-            "of {all} members {majority} must grant the lock, and {could} can; {} ({})",
-            advice.join("; "),
-            said.join("; "),
-        )))
-    }
 }
 
 /// Says what the answers to a renewal amount to: `None` while more answers may decide.
@@ -218,11 +164,11 @@ mod tests {
 
     use super::{Ballot, Round, Tally, Who, holder, release, renewal};
     use crate::contract::backend::{Freed, Renewal};
-    use crate::types::error::{LockError, LockErrorKind};
+    use crate::types::error::LockError;
     use crate::types::fencing::FencingToken;
     use crate::types::owner::{Holder, OwnerId};
 
-    fn round(members: usize, ballots: &[Ballot]) -> Round {
+    pub(super) fn round(members: usize, ballots: &[Ballot]) -> Round {
         let mut round = Round::new(members, members / 2 + 1);
         for (member, ballot) in ballots.iter().enumerate() {
             round.cast(member, ballot.clone());
@@ -230,7 +176,7 @@ mod tests {
         round
     }
 
-    fn counted(token: u64) -> Ballot {
+    pub(super) fn counted(token: u64) -> Ballot {
         Ballot::Counted { token: FencingToken::new(token), kept: false }
     }
 
@@ -238,11 +184,11 @@ mod tests {
         Ballot::Counted { token: FencingToken::new(token), kept: true }
     }
 
-    fn held() -> Ballot {
-        Ballot::Held(Holder::foreign(None))
+    pub(super) fn held() -> Ballot {
+        Ballot::Held { holder: Holder::foreign(None), uncounted: None }
     }
 
-    fn failed() -> Ballot {
+    pub(super) fn failed() -> Ballot {
         Ballot::Failed(LockError::unavailable("away"))
     }
 
@@ -302,33 +248,6 @@ mod tests {
         assert_eq!(second(&[kept(10), kept(11), counted(12), kept(13), kept(14)]), Tally::Lost);
         assert_eq!(second(&[kept(10), counted(20), kept(11), counted(20), counted(20)]), won(20, true));
         assert_eq!(second(&[failed(), held(), kept(10), held()]), Tally::Lost);
-    }
-
-    #[test]
-    #[limit]
-    fn a_refusal_names_the_holder_or_what_the_members_said() {
-        let names = ["a", "b", "c"];
-        assert!(round(3, &[counted(7), held(), failed()]).refusal(&names).is_ok());
-        for (ballots, says) in [
-            (vec![held(), failed(), failed()], "b: away; c: away"),
-            (vec![held(), failed()], "b: away; c did not answer in time"),
-            (
-                vec![counted(7), Ballot::Uncounted(Duration::from_secs(9)), failed()],
-                "only 1 can; bring those back that do not answer, or correct their addresses; wait, or run",
-            ),
-            (vec![Ballot::Uncounted(Duration::from_secs(9)); 3], "none can; wait, or run `lockctl quorum init` once"),
-        ] {
-            let error = round(3, &ballots).refusal(&names).unwrap_err();
-            assert!(error.to_string().contains(says), "{error}");
-            assert_eq!(error.kind(), LockErrorKind::Unavailable);
-        }
-        let wrong = || Ballot::Failed(LockError::misconfigured("asks for a password"));
-        // Once the third answers, the lock is granted without the second.
-        let error = round(3, &[counted(7), wrong(), failed()]).refusal(&names).unwrap_err();
-        assert_eq!(error.kind(), LockErrorKind::Unavailable);
-        assert!(error.to_string().contains("b: asks for a password; c: away"), "{error}");
-        let error = round(3, &[counted(7), wrong(), wrong()]).refusal(&names).unwrap_err();
-        assert_eq!((error.kind(), error.to_string().as_str()), (LockErrorKind::Misconfigured, "asks for a password"));
     }
 
     #[test]

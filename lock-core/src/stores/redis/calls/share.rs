@@ -112,7 +112,7 @@ impl Node {
         let Some(listener) = self.listeners.current() else { return };
         let mut message = Pipeline::with_capacity(claims.len());
         for claim in claims {
-            message.cmd("GETRANGE").arg(claim.key.as_str()).arg(0).arg(511);
+            message.cmd("GETRANGE").arg(claim.key.as_str()).arg(0).arg(543);
         }
         let unanswered = listener.unanswered();
         let Ok(values) = listener.link.send_all(&message).await else { return };

@@ -66,7 +66,7 @@ impl Node {
                 Acquired::Granted(token) => {
                     Ok(Vote::Granted { token, kept, history: Some(age), time: Some(time / 1000) })
                 }
-                Acquired::Held(holder) => Ok(Vote::Held { holder }),
+                Acquired::Held(holder) => Ok(Vote::Held { holder, history: Some(age) }),
                 // The answer also brought the server's time.
                 Acquired::Stale => continue,
                 refused => Err(self.refused(request, refused)),

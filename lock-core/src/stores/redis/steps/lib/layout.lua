@@ -17,9 +17,10 @@
 --
 --          While claims share K it is in a phase: a string `shared` and 26 digits, the units in use, then
 --          `|token|ttl|host|pid|site|lock name` of whoever began it. The token is `ms-seq-number`, and every holder has
---          the same; then `-history`, a number for the history of this server when it was drawn; then `-ms-seq-number`,
---          if a phase outlived a failover: the token of before, which those who were in it keep. Holders stand in the
---          queue of K with a negative score: their leases end at that many ms of server time.
+--          the same. Then `|history`, a number for the history of this server when the token was drawn, and
+--          `|ms-seq-number` if the phase outlived a failover: the token of before, which those who were in it keep.
+--          Older versions stop reading behind the name, so what is new stands there. Holders stand in the queue of K
+--          with a negative score: their leases end at that many ms of server time.
 --
 -- Returns  what the step says that follows.
 --
@@ -48,8 +49,9 @@ local LAST_SEQ = 8191
 local LAST_NUMBER = 127
 -- Numbers of Lua are exact up to this one.
 local EXACT = 9007199254740992
--- The most units there can be, and the longest entry.
+-- The most units there can be, the last byte of the longest value, and the longest entry.
 local MOST_UNITS = 4294967295
+local LONGEST_VALUE = 543
 local LONGEST_ENTRY = 2048
 
 -- Every so many us, by the server's time, a draw also has the clock's old entries taken out, all or blocks of them. Where each
@@ -91,10 +93,12 @@ local SHARING = '^s(%d+)/(%d+)$'
 
 -- How a phase begins, by the units in use.
 local PHASE_HEAD = 'shared%026d'
--- A phase: the units in use, ms, seq and number of its token, the number of the history, the token of before.
-local PHASE = '^shared(%d+)|(%d+)%-(%d+)%-(%d+)%-?(%d*)%-?([%d-]*)|'
--- The same, if the units have so few digits that they are exact, without the token of before; and the units alone.
-local PHASE_TO_JOIN = '^shared0000000000(%d+)|(%d+)%-(%d+)%-(%d+)%-?(%d*)'
+-- A phase: the units in use; ms, seq and number of its token. Then what stands behind the name of the lock: the number of the
+-- history, the token of before.
+local PHASE = '^shared(%d+)|(%d+)%-(%d+)%-(%d+)[%d-]*|'
+local PHASE_DRAWN_IN = '^[^|]*|[^|]*|[^|]*|[^|]*|[^|]*|[^|]*|[^|]*|(%d*)|?([%d-]*)'
+-- A phase, if the units have so few digits that they are exact; and the units alone.
+local PHASE_TO_JOIN = '^shared0000000000(%d+)|(%d+)%-(%d+)%-(%d+)[%d-]*|'
 local PHASE_TO_LEAVE = '^shared0000000000(%d+)|%d+%-%d+%-%d+[%d-]*|'
 
 -- The byte behind the owner in a value of ours, and behind the units of a phase: a bar.

@@ -15,10 +15,10 @@ local LOCK, QUEUE, WAITERS
 -- every step that turns to another lock says so anew.
 local SUFFIX
 
--- Reads what lies at K, or false. Ours are at most 512 bytes; of a foreign value no more is ever wanted,
+-- Reads what lies at K, or false. Ours are at most 544 bytes; of a foreign value no more is ever wanted,
 -- however long it is.
 local function read_lock()
-  local value = pcall('GETRANGE', LOCK, 0, 511)
+  local value = pcall('GETRANGE', LOCK, 0, LONGEST_VALUE)
   -- What is not there reads as what is empty.
   return (value ~= '' or call('EXISTS', LOCK) == 1) and value
 end
@@ -38,12 +38,13 @@ end
 -- token of before, both empty if there is none. Returns nothing for any other value, also for one that
 -- only looks like it: that belongs to somebody else, as all do that are not ours.
 local function phase_of(value)
-  local used, ms, seq, number, drawn_in, first = string.match(value or '', PHASE)
+  local used, ms, seq, number = string.match(value or '', PHASE)
   if not used or #used ~= 26 or tonumber(used) > EXACT then
     return
   end
   if tonumber(ms) <= LAST_MS and tonumber(seq) <= LAST_SEQ and tonumber(number) <= LAST_NUMBER then
-    return tonumber(used), table.concat({ ms, seq, number }, '-'), drawn_in, first
+    local drawn_in, first = string.match(value, PHASE_DRAWN_IN)
+    return tonumber(used), table.concat({ ms, seq, number }, '-'), drawn_in or '', first or ''
   end
 end
 

@@ -34,7 +34,7 @@ end
 -- Takes a claim out of the phase that it shares, if nobody waits and no lease is over. Otherwise returns false. It is a copy of
 -- what `free` of phase/steps.lua does then, and writes the same: what it cannot do, or is refused, is left to that.
 local function leave_phase(lock, queue, owner, units)
-  local value, last = pcall('GETRANGE', lock, 0, 511), pcall('ZRANGE', queue, -2, -1, 'WITHSCORES')
+  local value, last = pcall('GETRANGE', lock, 0, LONGEST_VALUE), pcall('ZRANGE', queue, -2, -1, 'WITHSCORES')
   if value.err or string.byte(value, 33) ~= BAR or sub(value, 1, 6) ~= 'shared' or not last[2] then
     return false
   end

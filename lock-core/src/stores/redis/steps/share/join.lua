@@ -17,25 +17,25 @@ local function join_if_nobody_waits()
   local owner, ttl, deadline, tail, ticket, floor, mode, history, ended = unpack(ARGV, 2)
   local units, limit = string.match(mode, SHARING)
   local lock, queue, waiters = unpack(KEYS)
-  local value, last = pcall('GETRANGE', lock, 0, 511), pcall('ZRANGE', queue, -1, -1, 'WITHSCORES')
+  local value, last = pcall('GETRANGE', lock, 0, LONGEST_VALUE), pcall('ZRANGE', queue, -1, -1, 'WITHSCORES')
   local now = time()
   if ended or not units or failed(value) or failed(last) or now > tonumber(deadline) then
     return
   end
   -- A free lock without a queue begins a phase; a phase whose queue has nobody but holders takes one more. Anything else stays
   -- without `used` here.
-  local begins, used, token, field = value == '' and not last[1], nil, nil, nil
+  local begins, used, token = value == '' and not last[1], nil, nil
   if begins then
     local id = draw(floor, now)
     used, token = id and 0, id and id .. '-0'
-    field = history == '' and token or (token or '') .. '-' .. history
-    value = string.rep(' ', 32) .. '|' .. (field or '') .. '|' .. tail
+    value = string.rep(' ', 32) .. '|' .. (token or '') .. '|' .. tail .. (history == '' and '' or '|' .. history)
   elseif byte(value, 33) == BAR and sub(value, 1, 6) == 'shared' and last[2] and byte(last[2]) == 45 then
     -- Byte 45 is the minus of the greatest score: nobody waits.
-    local ms, seq, number, drawn_in
-    used, ms, seq, number, drawn_in = string.match(value, PHASE_TO_JOIN)
+    local ms, seq, number
+    used, ms, seq, number = string.match(value, PHASE_TO_JOIN)
     used = used and ms - LAST_MS <= 0 and seq - LAST_SEQ <= 0 and number - LAST_NUMBER <= 0 and tonumber(used)
     token = used and ms .. '-' .. seq .. '-' .. number
+    local drawn_in = string.match(value, PHASE_DRAWN_IN) or ''
     if drawn_in ~= '' and history ~= '' and drawn_in ~= history then
       -- Perhaps it outlived a failover.
       return

@@ -84,9 +84,11 @@ pub(crate) fn may_hold(value: &[u8], claim: &Claim) -> bool {
     let text = String::from_utf8_lossy(value);
     let mut parts = text.split('|');
     let (head, token) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    // Behind the name of the lock and the history: the token of before a failover.
+    let first = parts.nth(6).unwrap_or_default();
     let known = claim.token != FencingToken::default();
     head == claim.owner.to_hex()
-        || head.starts_with("shared") && (!known || token.contains(&clock::of_phase(claim.token)))
+        || head.starts_with("shared") && (!known || [token, first].contains(&&*clock::of_phase(claim.token)))
 }
 
 /// Makes an exclusive claim one that shares its lock. The claim is as it will be, the token the last that it was given.

@@ -1,4 +1,5 @@
 mod copies;
+mod places;
 mod refusals;
 
 use std::time::Duration;

@@ -98,6 +98,12 @@ local function history()
   return known_history
 end
 
+-- Returns what a phase ends with whose token is drawn now, and that had this token before, if any.
+local function drawn_now(first)
+  local drawn_in = history()
+  return (first or drawn_in ~= '') and '|' .. drawn_in .. (first and '|' .. first or '') or ''
+end
+
 -- Returns whether a holder with this token came into this phase, and not into one that a failover lost: its token is that of the
 -- phase, or one between that of before and it.
 local function is_within(token, value)

@@ -208,8 +208,9 @@ return {
     if refused then
       return refused
     end
-    local field, used = token .. (history() ~= '' and '-' .. history() or ''), nil
-    value, used, refused = write_phase(units, string.rep(' ', 32) .. '|' .. field .. '|' .. tail, nil, now)
+    local used
+    value = string.rep(' ', 32) .. '|' .. token .. '|' .. tail .. drawn_now()
+    value, used, refused = write_phase(units, value, nil, now)
     if refused then
       put_back(owner)
       return refused

@@ -28,8 +28,9 @@ local function join(owner, ttl, units, floor, tail, now, value, used)
       return false, refused
     end
     token = id .. '-0'
-    local field = token .. (history() ~= '' and '-' .. history() or '') .. (first and '-' .. first or '')
-    value = string.sub(value, 1, 33) .. field .. string.match(value, '^[^|]*|[^|]*(.*)$')
+    -- The tail has five fields. Of a foreign value that has fewer, all of it is kept.
+    local rest = string.match(value, '^[^|]*|[^|]*(|[^|]*|[^|]*|[^|]*|[^|]*|[^|]*)')
+    value = string.sub(value, 1, 33) .. token .. (rest or string.match(value, '^[^|]*|[^|]*(.*)$')) .. drawn_now(first)
   end
   -- A waiter becomes a holder by a new score, and gets its place back if K cannot be written.
   local place = pcall('ZSCORE', QUEUE, owner)

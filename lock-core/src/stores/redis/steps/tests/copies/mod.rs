@@ -76,7 +76,7 @@ const AS_ACQUIRE: [&str; 4] = [
 /// A place that is confirmed together with others, and by itself.
 fn place() -> Pair {
     let keys = Keys::of_taken(&LockKey::new("k").unwrap());
-    let call = calls::place("k", &keys);
+    let call = calls::place("k", &keys, calls::DEADLINE);
     let (together, alone) = (script_of(&confirm(&[&call])), script_of(&call));
     let [begins, then, ask, ends] = AS_ACQUIRE;
     let fast = [begins, &together, then, &alone, ask, ends].concat();

@@ -35,16 +35,16 @@ fn request(key: &str, letter: &str, mode: Mode, waits: bool) -> AcquireRequest {
     request
 }
 
-/// The acquire of a claim that confirms its place.
-pub(in crate::stores::redis::steps::tests) fn place(key: &str, keys: &Keys) -> Eval {
+/// The acquire of a claim that confirms its place, until this server time in µs.
+pub(in crate::stores::redis::steps::tests) fn place(key: &str, keys: &Keys, deadline: u64) -> Eval {
     let request = request(key, "a", Mode::Exclusive, true);
     let floor = FencingToken::default();
     let (ended, history) = (None, None);
-    Acquire { keys, clock: CLOCK, request: &request, ended, deadline: DEADLINE, floor, history }.call()
+    Acquire { keys, clock: CLOCK, request: &request, ended, deadline, floor, history }.call()
 }
 
 /// Later than any deadline.
-const DEADLINE: u64 = 8_000_000_000_000_000;
+pub(in crate::stores::redis::steps::tests) const DEADLINE: u64 = 8_000_000_000_000_000;
 
 pub(in crate::stores::redis::steps::tests) fn steps() -> Vec<(&'static str, Aim, Eval)> {
     let keys = Keys::of_taken(&LockKey::new("k").unwrap());
@@ -77,7 +77,8 @@ pub(in crate::stores::redis::steps::tests) fn steps() -> Vec<(&'static str, Aim,
         let shares = mode.is_shared() || name == "requeue to write";
         steps.push((name, aim, if shares { share::acquire(&call) } else { call.call() }));
     }
-    let confirmed: Vec<Eval> = ["k", "{k}2"].into_iter().zip(&other_keys).map(|(key, keys)| place(key, keys)).collect();
+    let confirmed: Vec<Eval> =
+        ["k", "{k}2"].into_iter().zip(&other_keys).map(|(key, keys)| place(key, keys, DEADLINE)).collect();
     steps.push(("confirm two places", Aim::Take, confirm(&[&confirmed[0], &confirmed[1]])));
     let both = [request("k", "a", Mode::Exclusive, false), request("{k}2", "a", Mode::Exclusive, false)];
     let all = |requests| {

@@ -16,6 +16,8 @@
 //! Two workers increment one number in Redis by reading it and writing it back, which loses a step whenever both
 //! are inside at once. A library that stores a plain string needs none of this: see `docs/migrating.md`.
 
+mod rlock;
+
 use std::env;
 use std::error::Error;
 use std::process::ExitCode;
@@ -24,12 +26,16 @@ use std::time::Duration;
 use lock_core::{LockError, LockManager};
 use redis::aio::MultiplexedConnection;
 
+use crate::rlock::{LEASE, RLock, RLockError};
+
 /// How many times each worker counts in each mixture.
 const ROUNDS: u64 = 20;
 /// The old lock, and ours beside it, under another name.
 const OLD: &str = "migration:stock";
 const NEW: &str = "lock:migration:stock";
 const COUNTER: &str = "migration:counter";
+/// How long each worker waits for a lock.
+const WAIT: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy)]
 enum Locks {
@@ -44,43 +50,8 @@ enum WorkError {
     Lock(#[from] LockError),
     #[error(transparent)]
     Redis(#[from] redis::RedisError),
-    #[error("the old lock was not free for a minute")]
-    Busy,
-}
-
-/// A client of the old layout: a field of a hash with an expiry.
-struct OldLock {
-    redis: MultiplexedConnection,
-    owner: String,
-}
-
-impl OldLock {
-    async fn take(mut redis: MultiplexedConnection) -> Result<Self, WorkError> {
-        const TAKE: &str = "if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
-            redis.call('HSET', KEYS[1], ARGV[1], 1) return redis.call('PEXPIRE', KEYS[1], 30000)";
-        let owner = format!("{:032x}:1", rand_number());
-        for _ in 0..6_000 {
-            let taken: bool = redis::cmd("EVAL").arg(TAKE).arg(1).arg(OLD).arg(&owner).query_async(&mut redis).await?;
-            if taken {
-                return Ok(Self { redis, owner });
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        Err(WorkError::Busy)
-    }
-
-    async fn give_back(mut self) -> Result<(), WorkError> {
-        const GIVE_BACK: &str =
-            "if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 end return redis.call('DEL', KEYS[1])";
-        redis::cmd("EVAL").arg(GIVE_BACK).arg(1).arg(OLD).arg(&self.owner).exec_async(&mut self.redis).await?;
-        Ok(())
-    }
-}
-
-/// Enough to tell apart the workers of this example.
-fn rand_number() -> u128 {
-    use std::hash::{BuildHasher as _, RandomState};
-    u128::from(RandomState::new().hash_one(0)) << 64 | u128::from(RandomState::new().hash_one(1))
+    #[error(transparent)]
+    Old(#[from] RLockError),
 }
 
 /// Reads the number and writes the next one: wrong, unless no other worker is inside.
@@ -92,18 +63,15 @@ async fn count_up(mut redis: MultiplexedConnection) -> Result<(), WorkError> {
 }
 
 async fn work(held: Locks, locks: LockManager, redis: MultiplexedConnection) -> Result<(), WorkError> {
+    let old = RLock::new(redis.clone(), OLD, LEASE);
     for _ in 0..ROUNDS {
         let inner = count_up(redis.clone());
-        let under_new = |inner| locks.lock(NEW).with_wait(Duration::from_secs(60)).run(async move |_| inner.await);
+        let under_new = |inner| locks.lock(NEW).with_wait(WAIT).run(async move |_| inner.await);
         match held {
             Locks::New => under_new(inner).await?,
-            Locks::Old | Locks::Both => {
-                let old = OldLock::take(redis.clone()).await?;
-                let done = if matches!(held, Locks::Both) { under_new(inner).await } else { inner.await };
-                // Ours was released before this: in the reverse order.
-                old.give_back().await?;
-                done?;
-            }
+            // In the reverse order: the new lock is released before the old one.
+            Locks::Both => old.run(WAIT, under_new(inner)).await??,
+            Locks::Old => old.run(WAIT, inner).await??,
         }
     }
     Ok(())

@@ -1,0 +1,153 @@
+//! The example's `RLock` beside the real one: Redisson in a Java program of its own.
+
+#[path = "../../src/bin/migration/rlock.rs"]
+mod example;
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use lock_core::testing::{RedisServer, Reply, limit};
+
+use self::example::{LEASE, RLock, RLockError};
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// A program of Redisson's that takes and releases locks on demand: `proof/peers/java`.
+struct Redisson {
+    program: Child,
+    orders: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Redisson {
+    /// `None` where Redisson is not installed.
+    fn start(server: &RedisServer, watchdog: Duration) -> Option<Self> {
+        let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/peers/java");
+        let below = |name: &str| -> PathBuf { peers.join(name) };
+        if !below("classes/RedissonPeer.class").exists() {
+            eprintln!(
+                "Redisson is not installed, so its tests are not run; with Java and Maven: sh scripts/need-peers.sh"
+            );
+            return None;
+        }
+        let classes = format!("{}:{}", below("classes").display(), below("lib/*").display());
+        let mut program = Command::new("java")
+            .args(["-cp", &classes, "RedissonPeer", "RLock", &server.url(), &watchdog.as_millis().to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let (orders, answers) = (program.stdin.take().unwrap(), BufReader::new(program.stdout.take().unwrap()));
+        let mut redisson = Self { program, orders, answers };
+        assert!(redisson.answer().contains("ready"));
+        Some(redisson)
+    }
+
+    fn send(&mut self, order: &str) {
+        writeln!(self.orders, "{order}").unwrap();
+    }
+
+    fn answer(&mut self) -> String {
+        let mut answer = String::new();
+        self.answers.read_line(&mut answer).unwrap();
+        answer
+    }
+
+    fn ask(&mut self, order: &str) -> String {
+        self.send(order);
+        self.answer()
+    }
+}
+
+impl Drop for Redisson {
+    fn drop(&mut self) {
+        let _ = self.program.kill();
+        let _ = self.program.wait();
+    }
+}
+
+async fn lock(server: &RedisServer, name: &str, lease: Duration) -> RLock {
+    let redis = redis::Client::open(server.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    RLock::new(redis, name, lease)
+}
+
+/// Waits until this many clients of the server have subscribed to the channel.
+async fn subscribed(server: &RedisServer, channel: &str) {
+    let subscribers = || match server.command(&["PUBSUB", "NUMSUB", channel]) {
+        Reply::List(reply) => reply[1].int(),
+        other => panic!("{other:?}"),
+    };
+    while subscribers() == 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[limit]
+async fn a_waiter_of_redisson_is_woken_when_the_example_gives_its_lock_back() {
+    let server = RedisServer::start();
+    let Some(mut redisson) = Redisson::start(&server, LEASE) else { return };
+    for (name, channel) in [("stock", "redisson_lock__channel:{stock}"), ("a:{b}", "redisson_lock__channel:a:{b}")] {
+        let ours = lock(&server, name, LEASE).await;
+        let given_back = ours.run(LONG, async {
+            redisson.send(&format!(r#"{{"acquire": "{name}", "wait_ms": 60000}}"#));
+            subscribed(&server, channel).await;
+            Instant::now()
+        });
+        let given_back = given_back.await.unwrap();
+        let answer = tokio::task::block_in_place(|| redisson.answer());
+        assert!(answer.contains(r#""acquired": true"#), "{name}: {answer}");
+        let took = given_back.elapsed();
+        assert!(took < LEASE / 3, "{name}: a lease of 30 s was not waited for, but {took:?}");
+        let busy = ours.run(Duration::ZERO, async {}).await;
+        assert!(matches!(busy, Err(RLockError::Busy)), "{name}: {busy:?}");
+        assert!(redisson.ask(r#"{"release": true}"#).contains(r#""released": true"#), "{name}");
+        ours.run(LONG, async {}).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[limit]
+async fn a_lock_of_the_example_lasts_longer_than_its_lease_and_redisson_waits_for_it() {
+    let server = RedisServer::start();
+    let Some(mut redisson) = Redisson::start(&server, LEASE) else { return };
+    let lease = Duration::from_millis(600);
+    let ours = lock(&server, "stock", lease).await;
+    let refused = ours.run(LONG, async {
+        // On a thread of its own: the renewal goes on beside the body.
+        let asked = move || redisson.ask(r#"{"acquire": "stock", "wait_ms": 3000}"#);
+        tokio::task::spawn_blocking(asked).await.unwrap()
+    });
+    assert!(refused.await.unwrap().contains(r#""acquired": false"#), "it is held for five leases");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[limit]
+async fn a_body_stops_when_the_lock_of_the_example_is_lost() {
+    let server = RedisServer::start();
+    let ours = lock(&server, "stock", Duration::from_millis(300)).await;
+    let stopped = ours.run(LONG, async {
+        server.command(&["DEL", "stock"]);
+        std::future::pending::<()>().await;
+    });
+    assert!(matches!(stopped.await, Err(RLockError::Lost)));
+    // A server that hangs confirms nothing: the body stops when the lease would end.
+    let hung = ours.run(LONG, async {
+        server.pause();
+        let _resumes = Resumes(&server);
+        std::future::pending::<()>().await;
+    });
+    assert!(matches!(hung.await, Err(RLockError::Lost)));
+}
+
+/// Lets a server go on when it is dropped.
+struct Resumes<'a>(&'a RedisServer);
+
+impl Drop for Resumes<'_> {
+    fn drop(&mut self) {
+        self.0.resume();
+    }
+}
