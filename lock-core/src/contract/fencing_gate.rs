@@ -8,7 +8,7 @@ use crate::types::fencing::{FencingToken, StaleToken};
 /// Guards one resource: admits a token unless a newer one was seen.
 ///
 /// Keep it where the writes arrive, not where the lock is taken. A database does the same with
-/// `UPDATE … SET fence = $token WHERE id = $id AND fence <= $token`.
+/// `UPDATE … SET fence = $token WHERE id = $id AND fence <= $token`: send it before what you read and write under the lock.
 ///
 /// Observers hear of each token that is checked ([`Notice::FencingChecked`]): in the process of the holder,
 /// `lock-metrics` concludes from it that the writes under this lock are fenced.

@@ -68,5 +68,6 @@ lockctl is stopped for longer than the lease, for example by Ctrl-Z, the group i
 
 Examples:
   lockctl run cron:report --on-busy skip --min-hold 50s -- ./report.sh    on each host at the same minute: one runs it
-  lockctl run migrate:orders --once-for v42 --wait 10m -- ./migrate up    in each start of the service: one runs it, once
+  lockctl run migrate:orders --once-for 0042 --wait 10m -- ./migrate up   in each start of the service: one runs it, once;
+                                                                          0042 is the newest migration, not a release
   lockctl run migrate --wait forever -- sh -c 'migrate up && migrate check'";

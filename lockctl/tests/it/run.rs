@@ -4,6 +4,7 @@
 mod ended;
 mod first;
 mod killed;
+mod refused;
 mod secrets;
 mod terminal;
 

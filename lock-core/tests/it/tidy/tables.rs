@@ -269,12 +269,7 @@ pub(super) const TABLES: &[Layers] = &[
     Layers {
         source: LOCKCTL,
         within: "run",
-        modules: &[
-            &["command", "signals", "terminal"],
-            &["launcher", "sentinel"],
-            &["running"],
-            &["holder"],
-        ],
+        modules: &[&["command", "signals", "terminal"], &["launcher", "sentinel"], &["running"], &["holder"]],
     },
     Layers {
         source: GENERATE,

@@ -115,6 +115,7 @@ impl Node {
             Some(connection) => (connection, begun),
             None => (Box::pin(self.pool.connection()).await?, Clock::system().now()),
         };
+        connection.link.may_grant()?;
         let in_cluster = connection.link.is_cluster();
         if before.is_none()
             && !request.claim.mode.is_shared()
@@ -322,6 +323,7 @@ impl Node {
         while in_time(begun, first.execute_within) {
             let connection = self.pool.connection().await?;
             let link = &connection.link;
+            link.may_grant()?;
             let now = Clock::system().now();
             let call = AcquireAll {
                 keys: &keys,

@@ -98,12 +98,23 @@ impl Node {
         let flush = if release.in_background { Flush::WithTheNext } else { Flush::Now };
         let answer = if release.keep_for.is_zero() && way == Way::default() {
             match connection.call(Call::Release(lock.clone(), Holding::of(&release.claim)), flush).await {
-                Answer::Value(answer) => answer,
-                Answer::Failed(error) => return Err(self.failed(end.op(), &error)),
+                Answer::Value(answer) => Ok(answer),
+                Answer::Failed(error) => Err(self.failed(end.op(), &error)),
                 Answer::Taken(_) => return Err(self.unreadable(end.op())),
             }
         } else {
-            Box::pin(self.free_by_itself(end.op(), &connection, release, flush, way)).await?
+            Box::pin(self.free_by_itself(end.op(), &connection, release, flush, way)).await
+        };
+        let answer = match answer {
+            // The user may use the lock and not its queue, as with ~lock:* without ~{lock:*.
+            Err(error)
+                if error.kind() == LockErrorKind::Misconfigured && !way.alone && !release.claim.mode.is_shared() =>
+            {
+                let alone = Way { alone: true, ..way };
+                let freed = Box::pin(self.free_by_itself(end.op(), &connection, release, flush, alone)).await;
+                freed.map_err(|_| error)?
+            }
+            answer => answer?,
         };
         let freed = steps::freed(&answer).ok_or_else(|| self.unreadable(end.op()))?;
         let freed = freed.map_err(|text| self.script_failed(end.op(), &text))?;

@@ -93,8 +93,7 @@ impl Target {
         // For people reading CLIENT LIST. A user without the permission stays unnamed.
         greeting.cmd("CLIENT").arg("SETNAME").arg(&*self.settings.client_name);
         introduce(&mut greeting);
-        // Loads the script that is sent together with attempts. Called without locks it does nothing.
-        greeting.cmd("EVAL").arg(steps::release_script()).arg(1).arg(CLOCK).arg(0);
+        steps::try_out(&mut greeting);
         let answers = connection.send_packed_commands(&greeting, 0, greeting.len()).await?;
         let received = Clock::system().now();
         let mut answers = answers.into_iter();
@@ -113,7 +112,8 @@ impl Target {
         }
         let Introduction { mode, history, .. } = introduction;
         let cluster = mode.as_deref() == Some("cluster");
-        Ok(time.map(|time| Greeting { connection, time, client, cluster, history, moves: None }))
+        let refusal = answers.find_map(steps::refusal).map(|why| error::unreleasable(self.node(), &why));
+        Ok(time.map(|time| Greeting { connection, time, client, cluster, history, refusal, moves: None }))
     }
 }
 
@@ -127,6 +127,8 @@ pub(crate) struct Greeting {
     pub(crate) cluster: bool,
     /// The name of the history of the server's data, if it tells.
     pub(crate) history: Option<Arc<str>>,
+    /// Why a lock that is granted here could not be given back.
+    pub(crate) refusal: Option<LockError>,
     /// Changes when the server turns out to be at another address, if that can happen.
     pub(crate) moves: Option<watch::Receiver<u64>>,
 }

@@ -9,6 +9,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, Pipeline, RedisError, Value};
 use tokio::sync::watch;
 
+use crate::types::error::{LockError, Result};
 use crate::types::system::clock::{Clock, Timestamp};
 use crate::types::system::sync::Mutex;
 
@@ -75,6 +76,8 @@ pub(crate) struct Link {
     moves: Option<watch::Receiver<u64>>,
     /// The name of the history of the server's data.
     history: Option<Arc<str>>,
+    /// Why no lock may be granted over this connection.
+    refusal: Option<LockError>,
 }
 
 impl Link {
@@ -102,7 +105,19 @@ impl Link {
             cluster: AtomicBool::new(false),
             moves: None,
             history: None,
+            refusal: None,
         }
+    }
+
+    /// Lets nothing be granted, because the server would refuse to give it back.
+    pub(crate) fn refusing(mut self, refusal: Option<LockError>) -> Self {
+        self.refusal = refusal;
+        self
+    }
+
+    /// Fails if a lock that is granted could not be given back.
+    pub(crate) fn may_grant(&self) -> Result<()> {
+        self.refusal.clone().map_or(Ok(()), Err)
     }
 
     /// Says which history the server's data have. Gives the connection up when `moves` changes, with every command
