@@ -211,6 +211,12 @@ async fn a_lock_that_could_not_be_given_back_is_not_taken() {
             );
         }
         assert_eq!(server.command(&["EXISTS", "k", "{k}@queue"]), Reply::Int(0), "-{denied}");
+        // Somebody permits it, and the connection stays.
+        if server.command(&["ACL", "SETUSER", "default", "+@all"]) == Reply::Text("OK".to_owned())
+            && advice.contains("permissions")
+        {
+            assert!(matches!(store.try_acquire(&request(&exclusive)).await, Ok(Attempt::Granted { .. })), "-{denied}");
+        }
     }
     // A pattern of keys that lacks the name of the examination says nothing about what the user may do. One that lacks the queue
     // shows at the release only, which does without it then.

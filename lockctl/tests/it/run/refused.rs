@@ -1,5 +1,6 @@
 //! A store that would refuse to give the lock back.
 
+use lock_core::LockManager;
 use lock_core::testing::{RedisServer, Reply, limit};
 
 use crate::program::lockctl_at;
@@ -25,6 +26,24 @@ fn a_command_is_not_run_under_a_lock_that_could_not_be_given_back() {
             assert!(ended.stderr.contains(advice) && !ended.stderr.contains("6.2"), "{ended:?}");
             assert!(is_free(&server), "{ended:?}");
         }
+    }
+}
+
+/// A process that goes on takes the lock once somebody has permitted what was refused.
+#[tokio::test]
+#[limit]
+async fn a_refusal_ends_when_the_command_is_permitted() {
+    let server = RedisServer::start();
+    for denied in ["eval", "del"] {
+        server.command(&["ACL", "SETUSER", "default", &format!("-{denied}")]);
+        let locks = LockManager::connect(&server.url()).await.unwrap();
+        for _ in 0..2 {
+            let refused = locks.lock(KEY).await.unwrap_err();
+            assert!(refused.to_string().contains("so none is taken"), "{refused}");
+        }
+        server.command(&["ACL", "SETUSER", "default", &format!("+{denied}")]);
+        locks.lock(KEY).await.unwrap().release().await.unwrap();
+        assert!(is_free(&server), "{denied}");
     }
 }
 

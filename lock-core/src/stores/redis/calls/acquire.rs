@@ -115,7 +115,9 @@ impl Node {
             Some(connection) => (connection, begun),
             None => (Box::pin(self.pool.connection()).await?, Clock::system().now()),
         };
-        connection.link.may_grant()?;
+        if connection.link.refuses_release() {
+            Box::pin(self.may_grant(&connection.link)).await?;
+        }
         let in_cluster = connection.link.is_cluster();
         if before.is_none()
             && !request.claim.mode.is_shared()
@@ -323,7 +325,7 @@ impl Node {
         while in_time(begun, first.execute_within) {
             let connection = self.pool.connection().await?;
             let link = &connection.link;
-            link.may_grant()?;
+            self.may_grant(link).await?;
             let now = Clock::system().now();
             let call = AcquireAll {
                 keys: &keys,

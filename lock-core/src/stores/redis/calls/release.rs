@@ -9,6 +9,7 @@ use redis::Value;
 use crate::contract::backend::{Freed, JobRun, Release};
 use crate::stores::redis::calls::run::Operation;
 use crate::stores::redis::calls::share::all;
+use crate::stores::redis::error;
 use crate::stores::redis::server::node::{Node, Way};
 use crate::stores::redis::steps::{self, Holding, NoteRun};
 use crate::stores::redis::wire::coalesce::{Coalescer, Flush};
@@ -67,6 +68,24 @@ impl Operation for Free<'_> {
 }
 
 impl Node {
+    /// Fails if a lock that is granted could not be given back. After a refusal the server is asked each time, because somebody may
+    /// permit it.
+    pub(crate) async fn may_grant(&self, link: &Link) -> Result<()> {
+        if !link.refuses_release() {
+            return Ok(());
+        }
+        let mut questions = redis::pipe();
+        steps::try_out(&mut questions);
+        let answers = link.send_all(&questions).await.map_err(|error| self.failed("acquire", &error))?;
+        match answers.into_iter().find_map(steps::refusal) {
+            Some(why) => Err(error::unreleasable(self.pool.node(), &why)),
+            None => {
+                link.note_release(false);
+                Ok(())
+            }
+        }
+    }
+
     pub(crate) async fn free(&self, end: End, release: &Release, way: Way) -> Result<Freed> {
         let (freed, connection) = self.free_once(end, release, way).await?;
         if freed == Freed::NotHeld {

@@ -112,8 +112,8 @@ impl Target {
         }
         let Introduction { mode, history, .. } = introduction;
         let cluster = mode.as_deref() == Some("cluster");
-        let refusal = answers.find_map(steps::refusal).map(|why| error::unreleasable(self.node(), &why));
-        Ok(time.map(|time| Greeting { connection, time, client, cluster, history, refusal, moves: None }))
+        let refuses_release = answers.any(|answer| steps::refusal(answer).is_some());
+        Ok(time.map(|time| Greeting { connection, time, client, cluster, history, refuses_release, moves: None }))
     }
 }
 
@@ -127,8 +127,8 @@ pub(crate) struct Greeting {
     pub(crate) cluster: bool,
     /// The name of the history of the server's data, if it tells.
     pub(crate) history: Option<Arc<str>>,
-    /// Why a lock that is granted here could not be given back.
-    pub(crate) refusal: Option<LockError>,
+    /// Whether the server refuses what gives a lock back.
+    pub(crate) refuses_release: bool,
     /// Changes when the server turns out to be at another address, if that can happen.
     pub(crate) moves: Option<watch::Receiver<u64>>,
 }

@@ -9,7 +9,6 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, Pipeline, RedisError, Value};
 use tokio::sync::watch;
 
-use crate::types::error::{LockError, Result};
 use crate::types::system::clock::{Clock, Timestamp};
 use crate::types::system::sync::Mutex;
 
@@ -76,8 +75,8 @@ pub(crate) struct Link {
     moves: Option<watch::Receiver<u64>>,
     /// The name of the history of the server's data.
     history: Option<Arc<str>>,
-    /// Why no lock may be granted over this connection.
-    refusal: Option<LockError>,
+    /// Whether the server refused what gives a lock back.
+    refuses_release: AtomicBool,
 }
 
 impl Link {
@@ -105,19 +104,17 @@ impl Link {
             cluster: AtomicBool::new(false),
             moves: None,
             history: None,
-            refusal: None,
+            refuses_release: AtomicBool::new(false),
         }
     }
 
-    /// Lets nothing be granted, because the server would refuse to give it back.
-    pub(crate) fn refusing(mut self, refusal: Option<LockError>) -> Self {
-        self.refusal = refusal;
-        self
+    /// Returns whether the server refused what gives a lock back.
+    pub(crate) fn refuses_release(&self) -> bool {
+        self.refuses_release.load(Ordering::Relaxed)
     }
 
-    /// Fails if a lock that is granted could not be given back.
-    pub(crate) fn may_grant(&self) -> Result<()> {
-        self.refusal.clone().map_or(Ok(()), Err)
+    pub(crate) fn note_release(&self, refused: bool) {
+        self.refuses_release.store(refused, Ordering::Relaxed);
     }
 
     /// Says which history the server's data have. Gives the connection up when `moves` changes, with every command
