@@ -166,7 +166,7 @@ fn a_job_that_stays_stopped_is_ended_with_its_lease() {
     until("the command is ended", || !is_alive(command));
     until("the lock is free", || is_free(&server));
     shell.press("fg\n");
-    shell.shows("was lost");
+    shell.shows("lost: ");
     shell.ended_with(76);
 }
 
