@@ -1,6 +1,7 @@
 -- Finds out whether the user of this connection may run in a script what renews a lock and gives it back. Without that a lock
 -- that is granted would stay taken for its ttl.
 --
+-- KEYS     none: a node of a cluster would refuse a slot that it does not serve
 -- ARGV[1]  a name below which nothing lies, so that no command changes anything
 --
 -- Returns  an empty text, or the first refusal: the command, a colon, and the server's error.
