@@ -59,6 +59,7 @@ impl Sentinel {
     pub(super) fn dismiss(self, events: &mut Events) {
         // Before its pipe closes, upon which it would kill the command.
         events.end_sentinel();
+        drop(self.orders);
     }
 
     /// Writes a whole line of a few bytes: a pipe takes it completely, or not at all.
