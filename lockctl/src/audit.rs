@@ -6,6 +6,8 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
+use crate::end::print_line;
+
 const TARGET: &str = "lock_core::audit";
 
 /// Writes audit events of this process to standard error from now on.
@@ -32,7 +34,7 @@ impl Subscriber for Printer {
     fn event(&self, event: &Event<'_>) {
         let mut line = Line("audit:".to_owned());
         event.record(&mut line);
-        eprintln!("{}", line.0);
+        print_line(line.0);
     }
 
     fn enter(&self, _: &Id) {}

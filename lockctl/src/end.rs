@@ -1,6 +1,9 @@
 //! How a command ends, and what is said when it cannot go on.
 
-use std::io;
+use std::io::{self, Write as _};
+use std::sync::OnceLock;
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
 
 use lock_core::LockError;
 use lock_core::text::visible;
@@ -41,7 +44,37 @@ impl From<io::Error> for Failure {
     }
 }
 
+/// Lines for standard error, and requests to say when those before are written.
+static LINES: OnceLock<Sender<Result<String, Sender<()>>>> = OnceLock::new();
+
 /// Prints an error for a person.
 pub(crate) fn complain(what: &str) {
-    eprintln!("lockctl: {}", visible(what));
+    print_line(format!("lockctl: {}", visible(what)));
+}
+
+/// Prints a line on standard error, by a thread of its own: a terminal that stands still, or a pipe that nobody reads, blocks
+/// its writer, and the command that runs must be ended all the same.
+pub(crate) fn print_line(line: String) {
+    let lines = LINES.get_or_init(|| {
+        let (lines, received) = channel::<Result<String, Sender<()>>>();
+        // If it cannot start, messages are lost.
+        let _ = std::thread::Builder::new().spawn(move || {
+            for line in received {
+                match line {
+                    Ok(line) => drop(writeln!(io::stderr(), "{line}")),
+                    Err(written) => drop(written.send(())),
+                }
+            }
+        });
+        lines
+    });
+    let _ = lines.send(Ok(line));
+}
+
+/// Waits until the lines are printed, for a second at most.
+pub(crate) fn flush() {
+    let (written, all) = channel();
+    if LINES.get().is_some_and(|lines| lines.send(Err(written)).is_ok()) {
+        let _ = all.recv_timeout(Duration::from_secs(1));
+    }
 }

@@ -32,6 +32,12 @@ use crate::end::{End, Failure, SET_IT, complain};
 use crate::output::Output;
 
 fn main() -> ExitCode {
+    let code = run_or_ask();
+    end::flush();
+    code
+}
+
+fn run_or_ask() -> ExitCode {
     // Another part of a `lockctl run`.
     #[cfg(unix)]
     if let Some(code) = run::play_part() {

@@ -15,7 +15,7 @@ type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 #[diagnostic::on_unimplemented(
     message = "`once_for` needs a text, and this is a `{Self}`",
     label = "not the name of a version",
-    note = "write a text such as once_for = \"v42\", or once_for = env!(\"CARGO_PKG_VERSION\"), or format!(\"{{number}}\")"
+    note = "write a text such as once_for = \"0042\", the newest migration, or format!(\"{{number}}\")"
 )]
 pub trait VersionValue {
     /// Returns the text.

@@ -8,7 +8,8 @@ use crate::types::fencing::{FencingToken, StaleToken};
 /// Guards one resource: admits a token unless a newer one was seen.
 ///
 /// Keep it where the writes arrive, and not where the lock is taken. A database does the same with
-/// `UPDATE … SET fence = $token WHERE id = $id AND fence <= $token`.
+/// `UPDATE … SET fence = $token WHERE id = $id AND fence <= $token`. Send that statement before the reads and writes
+/// under the lock.
 ///
 /// Observers hear of each checked token ([`Notice::FencingChecked`]). In the process of the holder, `lock-metrics`
 /// concludes from it that the writes under this lock are fenced.

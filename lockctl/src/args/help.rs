@@ -52,12 +52,22 @@ Environment of the command:
   LOCK_TOKEN     the fencing token of this grant: send it along with every write
   LOCK_DEADLINE  until when the lock is held if lockctl renews it no more, in ms since 1970
 
-The command gets a process group of its own, and every signal that would end lockctl: HUP, INT, QUIT, TERM,
-USR1, USR2. What lockctl was started to ignore, as by nohup, both ignore (on Linux). When the lock is lost, and when the command has ended and left processes behind, the group gets
-TERM, and KILL once --grace is over; only then is the lock released. If lockctl itself is killed the group is
-killed with it, and if it is stopped for longer than the lease, the group is ended when the lease is.
+  LOCK_URL is removed, because it may hold a password, unless --pass-url is given. A lockctl, or a service, that
+  is called by the command and reads LOCK_URL needs that.
+
+The command gets a process group of its own, and the terminal if lockctl has it: Ctrl-C and Ctrl-Z work as
+without lockctl. In a pipeline it gets the terminal when it first reads from it.
+
+Signals: HUP, INT, QUIT, TERM, USR1 and USR2 reach the command, also while it is stopped. From the first HUP,
+INT, QUIT or TERM on it has --grace to end. Then its whole group gets KILL. TSTP stops the command and CONT
+continues it. A signal that lockctl was started to ignore, as by nohup, is ignored by both (on Linux).
+
+When the lock is lost, and when the command has ended and left processes behind, the group gets TERM, and KILL
+after --grace. Only then is the lock released. If lockctl itself is killed, the group is killed with it. If
+lockctl is stopped for longer than the lease, for example by Ctrl-Z, the group is ended when the lease ends.
 
 Examples:
   lockctl run cron:report --on-busy skip --min-hold 50s -- ./report.sh    on each host at the same minute: one runs it
-  lockctl run migrate:orders --once-for v42 --wait 10m -- ./migrate up    in each start of the service: one runs it, once
+  lockctl run migrate:orders --once-for 0042 --wait 10m -- ./migrate up   in each start of the service: one runs it, once;
+                                                                          0042 is the newest migration, not a release
   lockctl run migrate --wait forever -- sh -c 'migrate up && migrate check'";

@@ -279,9 +279,11 @@ impl Args {
             Some(url) => url.clone(),
             // There is no fall-back: what is seen on another store than the one that is meant looks like an answer.
             None => variable(URL)?.ok_or_else(|| {
-                LockError::misconfigured(
-                    "no store is named, such as redis://127.0.0.1:6379 for a Redis on this machine",
-                )
+                let outer = std::env::var_os("LOCK_TOKEN")
+                    .map_or("", |_| "; the `lockctl run` around it keeps its own without --pass-url");
+                LockError::misconfigured(format!(
+                    "no store is named, such as redis://127.0.0.1:6379 for a Redis on this machine{outer}"
+                ))
             })?,
         };
         for (name, file) in [("ca", &self.ca), ("cert", &self.cert), ("cert_key", &self.cert_key)] {

@@ -57,11 +57,15 @@ pub(crate) struct Run {
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub(crate) stuck_after: Option<Duration>,
 
-    /// How long the command may take to end after TERM, before it is killed
+    /// How long the command may take to end after the first signal that asks for it, before it is killed
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = values::duration)]
     pub(crate) grace: Duration,
 
-    /// Leave the command in this process group, so that it can read from the terminal; what it starts itself is then not ended with it
+    /// Leave LOCK_URL in the command's environment, for a command that calls lockctl itself: it may hold a password
+    #[arg(long)]
+    pub(crate) pass_url: bool,
+
+    /// Leave the command in this process group; what it starts itself is then not ended with it
     #[arg(long)]
     pub(crate) foreground: bool,
 

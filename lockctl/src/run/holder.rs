@@ -1,32 +1,19 @@
 //! The process that holds the lock.
 
-use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
-use std::process::{ExitCode, ExitStatus};
-use std::time::{Duration, UNIX_EPOCH};
+use std::process::ExitCode;
 
+use lock_core::text::{human, visible};
 use lock_core::{
-    JobVersion, LockError, LockErrorKind, LockGuard, LockLabel, LockManager, LockManagerBuilder, LossReason,
-    ReleaseOutcome, Wait,
+    JobVersion, LockError, LockErrorKind, LockGuard, LockLabel, LockManager, LockManagerBuilder, ReleaseOutcome, Wait,
 };
-use rustix::process::Signal;
-use tokio::process::Child;
-use tokio::time::{Instant, interval, sleep_until};
+use rustix::process::kill_current_process_group;
 
 use crate::args::{OnBusy, Run};
 use crate::end::{SET_IT, complain};
-use crate::run::command::{self, Target};
-use crate::run::sentinel::Sentinel;
-use crate::run::signals::Signals;
-use crate::run::{BUSY, LOST, NOT_EXECUTABLE, UNAVAILABLE};
-use lock_core::text::{human, visible};
-
-/// How long remaining processes may take to end after they were killed, and how long the release
-/// may take.
-const PATIENCE: Duration = Duration::from_secs(1);
-
-/// How often to check whether processes remain.
-const LOOK: Duration = Duration::from_millis(20);
+use crate::run::running::{self, Outcome, killed_by};
+use crate::run::signals::Events;
+use crate::run::{BUSY, LOST, NOT_EXECUTABLE, PATIENCE, UNAVAILABLE};
 
 /// Takes the lock, runs the command, and returns the exit code.
 pub(crate) fn run(url: &str, wanted: &Run) -> ExitCode {
@@ -56,8 +43,8 @@ pub(crate) fn run(url: &str, wanted: &Run) -> ExitCode {
 
 async fn under_lock(locks: &LockManager, wanted: &Run) -> u8 {
     // Before anything else, so that no signal is missed.
-    let mut signals = match Signals::listen() {
-        Ok(signals) => signals,
+    let mut events = match Events::listen() {
+        Ok(events) => events,
         Err(error) => {
             complain(&format!("cannot take signals: {error}"));
             return UNAVAILABLE;
@@ -65,7 +52,7 @@ async fn under_lock(locks: &LockManager, wanted: &Run) -> u8 {
     };
     let taken = tokio::select! {
         biased;
-        signal = signals.next() => return killed_by(signal.as_raw()),
+        signal = events.end() => return killed_by(signal.as_raw()),
         taken = take_to_do(locks, wanted) => taken,
     };
     let guard = match taken {
@@ -73,11 +60,11 @@ async fn under_lock(locks: &LockManager, wanted: &Run) -> u8 {
         Ok(None) => return 0,
         Err(error) => return refused(&error, wanted.on_busy),
     };
-    let code = match start(wanted, &guard) {
-        Ok(run) => run.finish(&guard, &mut signals, wanted.grace).await,
+    let Outcome { code, key } = match running::start(wanted, &guard, &mut events) {
+        Ok(run) => run.finish().await,
         Err(error) => {
             complain(&format!("the command was not run: {error}"));
-            NOT_EXECUTABLE
+            Outcome { code: NOT_EXECUTABLE, key: None }
         }
     };
     let code = match &wanted.once_for {
@@ -86,6 +73,10 @@ async fn under_lock(locks: &LockManager, wanted: &Run) -> u8 {
     };
     let code = release(guard, code).await;
     locks.shutdown(PATIENCE).await;
+    if let Some(key) = key {
+        // The terminal sent it to the command alone. A script that called this program ends with it too.
+        let _ = kill_current_process_group(key);
+    }
     code
 }
 
@@ -185,109 +176,4 @@ async fn release(guard: LockGuard, code: u8) -> u8 {
             code
         }
     }
-}
-
-/// The command, while it runs.
-struct Running {
-    child: Child,
-    target: Target,
-    sentinel: Sentinel,
-}
-
-fn start(wanted: &Run, guard: &LockGuard) -> std::io::Result<Running> {
-    let mut sentinel = Sentinel::start(wanted.grace)?;
-    let environment = [
-        ("LOCK_KEY", guard.key().as_str().to_owned()),
-        ("LOCK_TOKEN", guard.token().to_string()),
-        ("LOCK_DEADLINE", deadline(guard).to_string()),
-    ];
-    let (child, target) = command::start(&wanted.command, &environment, wanted.foreground)?;
-    sentinel.watch(target);
-    sentinel.lease(guard.remaining());
-    Ok(Running { child, target, sentinel })
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "for the command, which may know no other clock; nothing is decided by it"
-)]
-fn deadline(guard: &LockGuard) -> u128 {
-    let now = std::time::SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    (now + guard.remaining()).as_millis()
-}
-
-impl Running {
-    /// Waits until the command and everything it started have ended, or ends them.
-    async fn finish(mut self, guard: &LockGuard, signals: &mut Signals, grace: Duration) -> u8 {
-        let (mut ended, mut lost): (Option<ExitStatus>, Option<LossReason>) = (None, None);
-        let (mut kill_at, mut give_up_at) = (None, None);
-        let mut beat = interval((guard.remaining() / 6).clamp(LOOK, PATIENCE));
-        let mut look = interval(LOOK);
-        loop {
-            tokio::select! {
-                biased;
-                reason = guard.lost(), if lost.is_none() => {
-                    lost = Some(reason);
-                    let what = if ended.is_none() { "the command" } else { "what the command left behind" };
-                    complain(&visible(&format!("the lock {} was lost: {reason}; ending {what}", guard.key())));
-                    self.target.signal(Signal::TERM);
-                    kill_at = kill_at.or(Some(Instant::now() + grace));
-                }
-                status = self.child.wait(), if ended.is_none() => {
-                    ended = Some(status.unwrap_or_else(|_| ExitStatus::from_raw(i32::from(UNAVAILABLE) << 8)));
-                    if !self.target.is_left() {
-                        break;
-                    }
-                    let then = if lost.is_none() { "; the lock is released when they have ended" } else { "" };
-                    complain(&format!("the command has ended and left processes behind, which get TERM{then}"));
-                    self.target.signal(Signal::TERM);
-                    kill_at = kill_at.or(Some(Instant::now() + grace));
-                }
-                signal = signals.next() => self.target.signal(signal),
-                _ = beat.tick() => self.sentinel.lease(guard.remaining()),
-                () = at(kill_at), if kill_at.is_some() => {
-                    self.target.signal(Signal::KILL);
-                    (kill_at, give_up_at) = (None, Some(Instant::now() + PATIENCE));
-                }
-                _ = look.tick(), if ended.is_some() => {
-                    let is_over = give_up_at.is_some_and(|at| at <= Instant::now());
-                    let is_left = self.target.is_left();
-                    if is_over && is_left {
-                        complain("processes of the command do not end, although they were killed; they are left alone");
-                    }
-                    if is_over || !is_left {
-                        break;
-                    }
-                }
-            }
-        }
-        self.sentinel.dismiss();
-        // Both may be seen at once after this process was stopped and continued.
-        if lost.is_none()
-            && let Err(error) = guard.ensure_held()
-        {
-            complain(&error.to_string());
-            return LOST;
-        }
-        match (ended, lost) {
-            (_, Some(_)) | (None, None) => LOST,
-            (Some(status), None) => status.code().map_or_else(|| killed_by(status.signal().unwrap_or(0)), low_byte),
-        }
-    }
-}
-
-async fn at(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => sleep_until(moment).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Returns the code that shells report for a command that was ended by a signal.
-fn killed_by(signal: i32) -> u8 {
-    low_byte(128 + signal)
-}
-
-fn low_byte(code: i32) -> u8 {
-    code.to_le_bytes()[0]
 }

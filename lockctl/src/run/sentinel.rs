@@ -6,7 +6,7 @@
 use std::ffi::OsString;
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, ChildStdin, ExitCode, Stdio};
+use std::process::{ChildStdin, ExitCode, Stdio};
 use std::time::Duration;
 
 use lock_core::{Clock, Timestamp};
@@ -15,28 +15,30 @@ use rustix::process::{Pid, Signal};
 
 use crate::end::complain;
 use crate::run::command::Target;
-use crate::run::{SENTINEL, part};
+use crate::run::signals::{Events, block_all};
+use crate::run::{SENTINEL, spawn_part};
 
 /// How much later than the holder the sentinel acts: the holder knows better why the lease ended.
 const LATER: Duration = Duration::from_millis(250);
 
 /// The sentinel, as its holder sees it. When this is dropped without having been dismissed, it kills the command.
 pub(super) struct Sentinel {
-    process: Child,
     orders: ChildStdin,
 }
 
 impl Sentinel {
     /// Starts the sentinel, where signals for this process, its command and its terminal do not
     /// reach it.
-    pub(super) fn start(grace: Duration) -> io::Result<Self> {
-        let mut sentinel = part(SENTINEL);
-        sentinel.arg(grace.as_millis().to_string()).env_clear().current_dir("/").process_group(0);
-        let mut process = sentinel.stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
+    pub(super) fn start(grace: Duration, events: &mut Events) -> io::Result<Self> {
+        let mut process = spawn_part(SENTINEL, |sentinel| {
+            sentinel.arg(grace.as_millis().to_string()).env_clear().current_dir("/").process_group(0);
+            sentinel.stdin(Stdio::piped()).stdout(Stdio::null());
+        })?;
+        events.sentinel = Some(Pid::from_child(&process));
         let orders = process.stdin.take().ok_or_else(|| io::Error::other("it has no standard input"))?;
         // If the sentinel is stopped, the holder must not wait for it.
         rustix::io::ioctl_fionbio(&orders, true)?;
-        Ok(Self { process, orders })
+        Ok(Self { orders })
     }
 
     /// Tells the sentinel which processes to end.
@@ -53,11 +55,11 @@ impl Sentinel {
         self.order(&format!("lease {}\n", left.as_millis()));
     }
 
-    /// Tells the sentinel that the command has ended, and waits until the sentinel has ended too.
-    pub(super) fn dismiss(mut self) {
-        self.order("done\n");
+    /// Ends the sentinel, after the command.
+    pub(super) fn dismiss(self, events: &mut Events) {
+        // Before its pipe closes, upon which it would kill the command.
+        events.end_sentinel();
         drop(self.orders);
-        let _ = self.process.wait();
     }
 
     /// Writes a whole line of a few bytes: a pipe takes it completely, or not at all.
@@ -76,11 +78,14 @@ struct Watch {
     ends_at: Option<Timestamp>,
     /// When processes that have not ended by themselves are killed.
     kill_at: Option<Timestamp>,
+    /// They were killed.
     done: bool,
 }
 
 /// Runs as the sentinel.
 pub(super) fn watch(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    // A signal to every process of this program, for example by `killall`, is for the holder.
+    block_all();
     let grace = arguments.next().and_then(|grace| grace.to_str()?.parse().ok());
     let grace = Duration::from_millis(grace.unwrap_or_default());
     let clock = Clock::system();
@@ -110,7 +115,7 @@ pub(super) fn watch(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     if !watch.done
         && let Some(target) = watch.target
     {
-        target.signal(Signal::KILL);
+        let _ = target.signal(Signal::KILL);
     }
     ExitCode::SUCCESS
 }
@@ -132,7 +137,6 @@ impl Watch {
                 let left = Duration::from_millis(number.parse().unwrap_or_default());
                 self.ends_at = Some(self.clock.now().after(left + LATER));
             }
-            "done" => self.done = true,
             _ => {}
         }
     }
@@ -141,12 +145,12 @@ impl Watch {
         let now = self.clock.now();
         let Some(target) = self.target.filter(|_| !self.done) else { return };
         if self.ends_at.take_if(|at| *at <= now).is_some() {
+            let _ = target.signal(Signal::TERM);
             complain("the lease ended and the process that should renew it does nothing; ending the command");
-            target.signal(Signal::TERM);
             self.kill_at = Some(now.after(self.grace));
         }
         if self.kill_at.is_some_and(|at| at <= now) {
-            target.signal(Signal::KILL);
+            let _ = target.signal(Signal::KILL);
             self.done = true;
         }
     }

@@ -11,7 +11,7 @@ fn completions_know_every_command_and_bash_takes_them() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let ended = lockctl_at("", &["completions", shell]);
         ended.assert_code(0);
-        for word in ["list", "release", "run", "expect-value", "on-busy"] {
+        for word in ["list", "release", "run", "expect-value", "on-busy", "pass-url"] {
             assert!(ended.stdout.contains(word), "{word} in {shell}");
         }
     }

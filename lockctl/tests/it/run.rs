@@ -1,7 +1,12 @@
 //! Tests `lockctl run` with real commands, signals and servers. Known problems of `consul lock`, by the numbers of
 //! their threads, have tests here.
 
+mod ended;
+mod first;
 mod killed;
+mod refused;
+mod secrets;
+mod terminal;
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, ChildStdout, Command, Stdio};

@@ -68,8 +68,8 @@ pub fn admit(resource: &str, token: FencingToken) -> Statement {
 /// ```no_run
 /// # use lock_core::JobVersion;
 /// # async fn migrate(locks: lock_core::LockManager, mut db: tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
-/// let version = JobVersion::new("v42")?;
-/// locks.lock("migrate:orders").once_for("v42").run(async |guard| {
+/// let version = JobVersion::new("0042")?;
+/// locks.lock("migrate:orders").once_for("0042").run(async |guard| {
 ///     let transaction = db.transaction().await?;
 ///     let mark = lock_postgres::mark_done(guard, &version);
 ///     transaction.execute(mark.text(), &[&mark.key(), &mark.token(), &mark.version()]).await?;

@@ -67,6 +67,9 @@ fn prepared() -> (Mariadb, String, [String; 2]) {
     let prepare =
         |name: &str, statement: &str| format!("PREPARE {name} FROM \"{}\";\n", statement.trim_end_matches(';'));
     let prepared = [
+        prepare("charge", &take(&mut page, "compute in one row")),
+        prepare("stamp", &take(&mut page, "stamp one row")),
+        prepare("look", &take(&mut page, "read one row")),
         prepare("one_row", &take(&mut page, "write one row")),
         prepare("fence", &take(&mut page, "fence")),
         prepare("admits", &take(&mut page, "fence admits")),
@@ -108,13 +111,32 @@ fn mariadb_refuses_whoever_is_not_the_newest_holder() {
 
     let write = |token: i64, balance: i64| {
         format!(
-            "SET @id = 7, @token = {token}, @balance = {balance}; EXECUTE one_row USING @balance, @token, @id, @token; SELECT ROW_COUNT();"
+            "SET @id = 7, @token = {token}, @balance = {balance}; EXECUTE one_row USING @balance, @id, @token; SELECT ROW_COUNT();"
         )
     };
+    let stamp = |token: i64| {
+        format!(
+            "SET @id = 7, @token = {token}; EXECUTE stamp USING @token, @id, @token; EXECUTE look USING @id, @token;"
+        )
+    };
+    let charge = |token: i64| {
+        format!(
+            "SET @id = 7, @token = {token}, @amount = 10; EXECUTE charge USING @amount, @token, @id, @token; SELECT ROW_COUNT();"
+        )
+    };
+    assert_eq!(one.run(&write(20, 999)), ["0"], "without a stamp");
+    assert_eq!(one.run(&stamp(20)), ["0"], "the balance");
+    assert_eq!(one.run(&stamp(20)), ["0"], "the same holder again");
     assert_eq!(one.run(&write(20, 100)), ["1"]);
     assert_eq!(one.run(&write(20, 110)), ["1"], "the same holder again");
     assert_eq!(one.run(&write(20, 110)), ["0"], "rows that changed, as the page says");
+    let nothing: [&str; 0] = [];
+    assert_eq!(two.run(&stamp(10)), nothing, "an older one");
     assert_eq!(two.run(&write(10, 999)), ["0"], "an older one");
+    assert_eq!(two.run(&charge(10)), ["0"], "an older one");
+    assert_eq!(two.run(&charge(20)), ["1"]);
+    assert_eq!(two.run(&stamp(i64::MAX)), ["100"]);
+    assert_eq!(one.run(&write(20, 999)), ["0"], "another has stamped");
     assert_eq!(two.run(&write(i64::MAX, 120)), ["1"]);
     assert_eq!(one.run("SELECT balance, fence FROM account;"), [format!("120\t{}", i64::MAX)]);
 

@@ -24,8 +24,11 @@ fn prepared() -> (PostgresServer, String, String) {
     let schema = [take(&mut page, "schema"), take(&mut page, "fence schema")].join("\n");
     session(&postgres, &schema).run("INSERT INTO account (id, balance) VALUES (7, 0);");
     let prepared = format!(
-        "PREPARE write (bigint, bigint, bigint) AS {}\nPREPARE fence (text, bigint) AS {}\n\
+        "PREPARE charge (bigint, bigint, bigint) AS {}\nPREPARE stamp (bigint, bigint) AS {}\n\
+         PREPARE write (bigint, bigint, bigint) AS {}\nPREPARE fence (text, bigint) AS {}\n\
          PREPARE enter (text, bigint, bigint, bigint) AS {}",
+        take(&mut page, "compute in one row"),
+        take(&mut page, "stamp one row"),
         take(&mut page, "write one row"),
         take(&mut page, "fence"),
         take(&mut page, "fence and write"),
@@ -75,10 +78,17 @@ fn postgresql_refuses_whoever_is_not_the_newest_holder() {
     let (mut one, mut two) = (open(), open());
 
     // One row.
+    assert_eq!(one.run("EXECUTE write (7, 20, 999);"), ["UPDATE 0"], "without a stamp");
+    assert_eq!(one.run("EXECUTE stamp (7, 20);"), ["0", "UPDATE 1"]);
     assert_eq!(one.run("EXECUTE write (7, 20, 100);"), ["UPDATE 1"]);
     assert_eq!(one.run("EXECUTE write (7, 20, 110);"), ["UPDATE 1"], "the same holder again");
+    assert_eq!(two.run("EXECUTE stamp (7, 10);"), ["UPDATE 0"], "an older one");
     assert_eq!(two.run("EXECUTE write (7, 10, 999);"), ["UPDATE 0"], "an older one");
+    assert_eq!(two.run("EXECUTE charge (7, 10, 999);"), ["UPDATE 0"], "an older one");
+    assert_eq!(two.run("EXECUTE charge (7, 20, 10);"), ["UPDATE 1"]);
     let greatest = i64::MAX;
+    assert_eq!(two.run(&format!("EXECUTE stamp (7, {greatest});")), ["100", "UPDATE 1"]);
+    assert_eq!(one.run("EXECUTE write (7, 20, 999);"), ["UPDATE 0"], "another has stamped");
     assert_eq!(two.run(&format!("EXECUTE write (7, {greatest}, 120);")), ["UPDATE 1"]);
     assert_eq!(one.run("SELECT balance, fence FROM account;"), [format!("120|{greatest}")]);
 
@@ -106,6 +116,57 @@ fn postgresql_refuses_whoever_is_not_the_newest_holder() {
         one.run("COMMIT;");
         assert_eq!(two.answers(), ["40", "INSERT 0 1"], "{level}");
         assert_eq!(one.run("EXECUTE fence ('account:7', 30);"), ["INSERT 0 0"], "{level}");
+    }
+}
+
+/// The holder stands still between its last look at the lock and its write: the statement is in the pipe of the client, which is
+/// stopped. Its lease ends, and another holder reads. Then the write arrives, and after it that of the other.
+#[test]
+#[limit(180)]
+fn a_write_that_arrives_late_in_postgresql_undoes_no_other() {
+    // Of the recipe: what each holder sends under its token, and what it writes after it has read a balance.
+    type Recipe = (fn(i64) -> String, fn(i64, i64) -> String);
+    let recipes: [(&str, Recipe, &str); 3] = [
+        // Both pass, and one charge is undone. It is not in the page.
+        (
+            "read, then write with the fence",
+            (
+                |_| "SELECT balance FROM account WHERE id = 7;".to_owned(),
+                |token, balance| {
+                    format!(
+                        "UPDATE account SET balance = {balance} - 10, fence = {token} WHERE id = 7 AND fence <= {token};"
+                    )
+                },
+            ),
+            "90",
+        ),
+        // The late one is refused, and its caller told.
+        (
+            "stamp, then write",
+            (
+                |token| format!("EXECUTE stamp (7, {token});"),
+                |token, balance| format!("EXECUTE write (7, {token}, {balance} - 10);"),
+            ),
+            "90",
+        ),
+        ("compute", (|_| "SELECT 0;".to_owned(), |token, _| format!("EXECUTE charge (7, {token}, 10);")), "80"),
+    ];
+    let (postgres, prepared, _) = prepared();
+    for (name, (read, write), left) in recipes {
+        let (mut one, mut two) = (session(&postgres, &prepared), session(&postgres, &prepared));
+        two.run("UPDATE account SET balance = 100, fence = 0;");
+        let balance = |answers: Vec<String>| answers[0].parse::<i64>().unwrap();
+        let seen = balance(one.run(&read(10)));
+        one.freeze();
+        one.send(&write(10, seen));
+        let other = balance(two.run(&read(20)));
+        one.thaw();
+        let late = one.answers();
+        assert_eq!(two.run(&write(20, other)), ["UPDATE 1"], "{name}");
+        let charged = i64::from(late == ["UPDATE 1"]) + 1;
+        assert_eq!(two.run("SELECT balance FROM account;"), [left], "{name}");
+        let is_lost = 100 - 10 * charged != left.parse::<i64>().unwrap();
+        assert_eq!(is_lost, name == "read, then write with the fence", "{name}: {late:?}");
     }
 }
 

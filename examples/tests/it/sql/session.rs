@@ -56,6 +56,12 @@ impl Session {
         assert!(stopped.success());
     }
 
+    /// Lets it go on.
+    pub(super) fn thaw(&self) {
+        let continued = Command::new("kill").args(["-CONT", &self.child.id().to_string()]).status().unwrap();
+        assert!(continued.success());
+    }
+
     pub(super) fn run(&mut self, sql: &str) -> Vec<String> {
         self.send(sql);
         self.answers()

@@ -41,11 +41,11 @@ impl LockRequest {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), LockError> {
     /// # let locks = LockManager::in_memory();
-    /// let migration = || locks.lock("migrate:orders").once_for("v42");
+    /// let migration = || locks.lock("migrate:orders").once_for("0042");
     /// assert_eq!(migration().run(async |_| Ok::<_, LockError>("migrated")).await?, Some("migrated"));
     /// assert_eq!(migration().run(async |_| Ok::<_, LockError>("again")).await?, None);
     ///
-    /// let mark = locks.done("migrate:orders", "v42").await?.expect("it is done");
+    /// let mark = locks.done("migrate:orders", "0042").await?.expect("it is done");
     /// println!("done by {}, {:?} ago", mark.by, mark.ago);
     /// # Ok(())
     /// # }
@@ -87,7 +87,8 @@ impl OnceFor {
     /// # use lock_core::{LockError, LockManager};
     /// # fn demo(locks: LockManager) {
     /// tokio::spawn(async move {
-    ///     let migration = locks.lock("migrate:orders").with_wait(Duration::from_secs(600)).once_for(env!("CARGO_PKG_VERSION"));
+    ///     // The newest migration. A version of the program would skip a migration that comes without a new one.
+    ///     let migration = locks.lock("migrate:orders").with_wait(Duration::from_secs(600)).once_for("0042_paid_at");
     ///     migration.run(async move |guard| Ok::<_, LockError>(guard.token())).await
     /// });
     /// # }
@@ -104,7 +105,7 @@ impl OnceFor {
     /// # let orders = async || Ok::<_, std::io::Error>(7);
     /// type Failure = Box<dyn std::error::Error + Send + Sync>;
     ///
-    /// let migrated = locks.lock("migrate:orders").once_for("v43").run(async |_| Ok::<_, Failure>(orders().await?));
+    /// let migrated = locks.lock("migrate:orders").once_for("0043").run(async |_| Ok::<_, Failure>(orders().await?));
     /// assert_eq!(migrated.await?, Some(7));
     /// # Ok(())
     /// # }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use lock_core::testing::{RedisServer, Reply, limit};
 use lock_core::{
-    Attempt, Claim, FencingToken, LockBackend, LockError, LockErrorKind, LockKey, Mode, RedisStore, Release, Renewal,
-    SharedClaims, Ticket,
+    Attempt, Claim, FencingToken, LockBackend, LockError, LockErrorKind, LockKey, Mode, QuorumMember as _, RedisStore,
+    Release, Renewal, SharedClaims, Ticket,
 };
 
 use crate::redis_store::{request, store};
@@ -169,4 +169,70 @@ async fn a_lock_that_ends_before_a_lease_is_raised_by_its_next_renewal() {
     assert!(pttl(&server, "k") > 20_000);
     let other = mine.with_token(FencingToken::new(token.get() + FencingToken::PER_GRANT));
     assert_eq!(store.renew(std::slice::from_ref(&other)).await, [Ok(Renewal::Lost)]);
+}
+
+/// Without its release, a lock would stay taken for its ttl, although its work is done.
+#[tokio::test]
+#[limit]
+async fn a_lock_that_could_not_be_given_back_is_not_taken() {
+    let forbidding: fn(&str) -> RedisServer = |denied| {
+        let server = RedisServer::start();
+        server.command(&["ACL", "SETUSER", "default", &format!("-{denied}")]);
+        server
+    };
+    let lacking: fn(&str) -> RedisServer =
+        |name| RedisServer::builder().with("rename-command", &format!("{name} elsewhere-{name}")).start();
+    let cases = ["eval", "evalsha", "del", "pexpire", "zrem", "getrange", "@scripting", "@read"]
+        .map(|denied| (forbidding(denied), denied, "permissions lists what it needs"))
+        .into_iter()
+        .chain(["EVAL", "EVALSHA", "DEL"].map(|name| (lacking(name), name, "renamed or disabled")));
+    for (server, denied, advice) in cases {
+        let store = store(&server);
+        let exclusive = sharing(Mode::Exclusive, SECOND);
+        let all = [request(&sharing(Mode::Exclusive, SECOND))];
+        let refusals = [
+            store.try_acquire(&request(&exclusive)).await.map(drop),
+            take(&store, &sharing(Mode::Exclusive, SECOND)).await.map(drop),
+            take(&store, &sharing(Mode::READ, SECOND)).await.map(drop),
+            store.try_acquire_all(&all).await.map(drop),
+            store.vote(&request(&exclusive)).await.map(drop),
+        ];
+        for refused in refusals {
+            let error = refused.unwrap_err();
+            assert_eq!(error.kind(), LockErrorKind::Misconfigured, "-{denied}: {error}");
+            let text = error.to_string();
+            assert!(
+                text.contains("so none is taken") && text.contains(advice) && !text.contains("6.2"),
+                "-{denied}: {text}"
+            );
+            assert!(
+                denied.starts_with('@') || text.to_lowercase().contains(&denied.to_lowercase()),
+                "-{denied}: {text}"
+            );
+        }
+        server.command(&["ACL", "SETUSER", "default", "+@all"]);
+        assert_eq!(server.command(&["EXISTS", "k", "{k}@queue"]), Reply::Int(0), "-{denied}");
+        // Somebody has permitted it, and the connection stays. A command that is renamed stays so.
+        let granted = store.try_acquire(&request(&exclusive)).await;
+        assert_eq!(
+            matches!(granted, Ok(Attempt::Granted { .. })),
+            advice.contains("permissions"),
+            "-{denied}: {granted:?}"
+        );
+    }
+    // A pattern of keys that lacks the name of the examination says nothing about what the user may do. One that lacks the queue
+    // shows at the release only, which does without it then.
+    for patterns in [&["~k", "~{k}*", "~distributed-lock:clock"][..], &["~k", "~distributed-lock:clock*"]] {
+        let server = RedisServer::start();
+        server.command(&[&["ACL", "SETUSER", "app", "on", ">pw", "&*", "+@all"], patterns].concat());
+        let store = RedisStore::new(&format!("redis://app:pw@127.0.0.1:{}", server.port())).unwrap();
+        for keep_for in [Duration::ZERO, 60 * SECOND] {
+            let claim = sharing(Mode::Exclusive, 30 * SECOND);
+            assert!(matches!(store.try_acquire(&request(&claim)).await, Ok(Attempt::Granted { .. })), "{patterns:?}");
+            let mut release = Release::new(claim);
+            release.keep_for = keep_for;
+            store.release(&release).await.unwrap();
+            assert_eq!(pttl(&server, "k") > 30_000, !keep_for.is_zero(), "{patterns:?}");
+        }
+    }
 }

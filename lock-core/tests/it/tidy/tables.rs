@@ -242,8 +242,8 @@ pub(super) const TABLES: &[Layers] = &[
         source: LOCKCTL,
         within: "",
         modules: &[
-            &["audit", "end", "output", "values"],
-            &["args", "record"],
+            &["end", "output", "values"],
+            &["args", "audit", "record"],
             &["listing"],
             &["members"],
             &["commands", "run"],
@@ -269,7 +269,7 @@ pub(super) const TABLES: &[Layers] = &[
     Layers {
         source: LOCKCTL,
         within: "run",
-        modules: &[&["command", "launcher", "signals"], &["sentinel"], &["holder"]],
+        modules: &[&["command", "signals", "terminal"], &["launcher", "sentinel"], &["running"], &["holder"]],
     },
     Layers {
         source: GENERATE,

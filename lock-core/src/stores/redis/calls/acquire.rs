@@ -115,6 +115,9 @@ impl Node {
             Some(connection) => (connection, begun),
             None => (Box::pin(self.pool.connection()).await?, Clock::system().now()),
         };
+        if connection.link.refuses_release() {
+            Box::pin(self.may_grant(&connection.link)).await?;
+        }
         let in_cluster = connection.link.is_cluster();
         if before.is_none()
             && !request.claim.mode.is_shared()
@@ -322,6 +325,7 @@ impl Node {
         while in_time(begun, first.execute_within) {
             let connection = self.pool.connection().await?;
             let link = &connection.link;
+            self.may_grant(link).await?;
             let now = Clock::system().now();
             let call = AcquireAll {
                 keys: &keys,

@@ -9,6 +9,7 @@ use redis::Value;
 use crate::contract::backend::{Freed, JobRun, Release};
 use crate::stores::redis::calls::run::Operation;
 use crate::stores::redis::calls::share::all;
+use crate::stores::redis::error;
 use crate::stores::redis::server::node::{Node, Way};
 use crate::stores::redis::steps::{self, Holding, NoteRun};
 use crate::stores::redis::wire::coalesce::{Coalescer, Flush};
@@ -67,6 +68,24 @@ impl Operation for Free<'_> {
 }
 
 impl Node {
+    /// Fails if a lock that is granted could not be given back. After a refusal the server is asked each time, because somebody may
+    /// permit it.
+    pub(crate) async fn may_grant(&self, link: &Link) -> Result<()> {
+        if !link.refuses_release() {
+            return Ok(());
+        }
+        let mut questions = redis::pipe();
+        steps::try_out(&mut questions);
+        let answers = link.send_all(&questions).await.map_err(|error| self.failed("acquire", &error))?;
+        match answers.into_iter().find_map(steps::refusal) {
+            Some(why) => Err(error::unreleasable(self.pool.node(), &why)),
+            None => {
+                link.note_release(false);
+                Ok(())
+            }
+        }
+    }
+
     pub(crate) async fn free(&self, end: End, release: &Release, way: Way) -> Result<Freed> {
         let (freed, connection) = self.free_once(end, release, way).await?;
         if freed == Freed::NotHeld {
@@ -98,12 +117,23 @@ impl Node {
         let flush = if release.in_background { Flush::WithTheNext } else { Flush::Now };
         let answer = if release.keep_for.is_zero() && way == Way::default() {
             match connection.call(Call::Release(lock.clone(), Holding::of(&release.claim)), flush).await {
-                Answer::Value(answer) => answer,
-                Answer::Failed(error) => return Err(self.failed(end.op(), &error)),
+                Answer::Value(answer) => Ok(answer),
+                Answer::Failed(error) => Err(self.failed(end.op(), &error)),
                 Answer::Taken(_) => return Err(self.unreadable(end.op())),
             }
         } else {
-            Box::pin(self.free_by_itself(end.op(), &connection, release, flush, way)).await?
+            Box::pin(self.free_by_itself(end.op(), &connection, release, flush, way)).await
+        };
+        let answer = match answer {
+            // The user may use the lock and not its queue, as with ~lock:* without ~{lock:*.
+            Err(error)
+                if error.kind() == LockErrorKind::Misconfigured && !way.alone && !release.claim.mode.is_shared() =>
+            {
+                let alone = Way { alone: true, ..way };
+                let freed = Box::pin(self.free_by_itself(end.op(), &connection, release, flush, alone)).await;
+                freed.map_err(|_| error)?
+            }
+            answer => answer?,
         };
         let freed = steps::freed(&answer).ok_or_else(|| self.unreadable(end.op()))?;
         let freed = freed.map_err(|text| self.script_failed(end.op(), &text))?;

@@ -53,6 +53,7 @@ impl Node {
         let begun = clock.now();
         let connection = self.connection_of_member().await?;
         let link = &connection.link;
+        self.may_grant(link).await?;
         while clock.now() < begun.after(request.execute_within) {
             let now = clock.now();
             let left = begun.after(request.execute_within).since(now);

@@ -109,6 +109,16 @@ pub(crate) fn answered(node: &str, op: &str, text: &str) -> LockError {
     refused(node, op, code, detail)
 }
 
+/// Describes a server that would not run what renews a lock and gives it back. No lock is taken there.
+pub(crate) fn unreleasable(node: &str, why: &str) -> LockError {
+    let advice = if why.to_ascii_lowercase().contains("unknown") {
+        "the command is renamed or disabled there (rename-command), or the service has no scripts; enable it"
+    } else {
+        "the user may not do that; docs/operations.md#permissions lists what it needs"
+    };
+    LockError::misconfigured(format!("{node} would not give a lock back, so none is taken: {advice} ({why})"))
+}
+
 /// Describes an answer that makes no sense.
 pub(crate) fn unreadable(node: &str, op: &str) -> LockError {
     LockError::unavailable(format!(

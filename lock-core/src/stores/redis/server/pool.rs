@@ -159,9 +159,11 @@ impl Pool {
         let node = self.node().to_owned();
         runtime.spawn(async move {
             let opened = match opening.await {
-                Ok(Ok(Greeting { connection, time, client, cluster, history: found, moves })) => {
+                Ok(Ok(Greeting { connection, time, client, cluster, history: found, refuses_release, moves })) => {
                     history.observe(found.as_ref());
-                    let link = Link::new(connection, generation, opened_at, time, gone, client).to(found, moves);
+                    let link = Link::new(connection, generation, opened_at, time, gone, client);
+                    let link = link.to(found, moves);
+                    link.note_release(refuses_release);
                     if cluster {
                         link.note_cluster();
                     }

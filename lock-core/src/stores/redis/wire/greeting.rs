@@ -92,8 +92,7 @@ impl Target {
         // For people reading CLIENT LIST. A user without the permission stays unnamed.
         greeting.cmd("CLIENT").arg("SETNAME").arg(&*self.settings.client_name);
         introduce(&mut greeting);
-        // Loads the script that is sent together with attempts. Called without locks it does nothing.
-        greeting.cmd("EVAL").arg(steps::release_script()).arg(1).arg(CLOCK).arg(0);
+        steps::try_out(&mut greeting);
         let answers = connection.send_packed_commands(&greeting, 0, greeting.len()).await?;
         let received = Clock::system().now();
         let mut answers = answers.into_iter();
@@ -112,7 +111,8 @@ impl Target {
         }
         let Introduction { mode, history, .. } = introduction;
         let cluster = mode.as_deref() == Some("cluster");
-        Ok(time.map(|time| Greeting { connection, time, client, cluster, history, moves: None }))
+        let refuses_release = answers.any(|answer| steps::refusal(answer).is_some());
+        Ok(time.map(|time| Greeting { connection, time, client, cluster, history, refuses_release, moves: None }))
     }
 }
 
@@ -126,6 +126,8 @@ pub(crate) struct Greeting {
     pub(crate) cluster: bool,
     /// The name of the history of the server's data, if it tells.
     pub(crate) history: Option<Arc<str>>,
+    /// Whether the server refuses what gives a lock back.
+    pub(crate) refuses_release: bool,
     /// Changes when the server turns out to be at another address, if that can happen.
     pub(crate) moves: Option<watch::Receiver<u64>>,
 }

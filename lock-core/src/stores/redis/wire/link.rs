@@ -75,6 +75,8 @@ pub(crate) struct Link {
     moves: Option<watch::Receiver<u64>>,
     /// The name of the history of the server's data.
     history: Option<Arc<str>>,
+    /// Whether the server refused what gives a lock back.
+    refuses_release: AtomicBool,
 }
 
 impl Link {
@@ -102,7 +104,17 @@ impl Link {
             cluster: AtomicBool::new(false),
             moves: None,
             history: None,
+            refuses_release: AtomicBool::new(false),
         }
+    }
+
+    /// Returns whether the server refused what gives a lock back.
+    pub(crate) fn refuses_release(&self) -> bool {
+        self.refuses_release.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn note_release(&self, refused: bool) {
+        self.refuses_release.store(refused, Ordering::Relaxed);
     }
 
     /// Says which history the server's data have. Gives the connection up when `moves` changes, with every command

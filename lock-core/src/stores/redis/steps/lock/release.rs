@@ -3,10 +3,10 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use redis::Value;
+use redis::{Pipeline, Value};
 
 use crate::contract::backend::{Claim, Freed};
-use crate::stores::redis::keys::QueueOf;
+use crate::stores::redis::keys::{self, QueueOf};
 use crate::stores::redis::steps::lib::{CLOCK, ENTRY, FREE, PASS, QUEUE};
 use crate::stores::redis::steps::script::{Eval, Script};
 use crate::stores::redis::value;
@@ -71,9 +71,28 @@ pub(crate) fn free_one(lock: &LockKey, owner: OwnerId, keep_for: Duration) -> Ev
     })
 }
 
-/// Returns the text of the script, which a new connection sends so that the server knows it.
-pub(crate) fn script() -> &'static str {
-    &SCRIPT.text
+/// Adds what a new connection asks first: whether the server knows this script, runs it, and lets the user do in a script what
+/// gives a lock back. There are three answers.
+pub(crate) fn try_out(greeting: &mut Pipeline) {
+    static MAY: LazyLock<Script> = LazyLock::new(|| Script::new(&[&[include_str!("may_release.lua")]]));
+    // Called without locks it does nothing.
+    greeting.cmd("EVAL").arg(&SCRIPT.text).arg(1).arg(keys::CLOCK).arg(0);
+    greeting
+        .add_command(Eval::new(&SCRIPT, [keys::CLOCK].into_iter()).with(|words| _ = words.arg(0)).by_hash().clone());
+    greeting.cmd("EVAL").arg(&MAY.text).arg(0).arg(format!("{}:none", keys::CLOCK));
+}
+
+/// Reads the next of those answers: what the server or the script refused, if that is certain.
+pub(crate) fn refusal(answer: Value) -> Option<String> {
+    match answer {
+        Value::ServerError(error) => {
+            let detail = error.details().unwrap_or_default();
+            let certain = detail.contains("permissions to run") || detail.contains("unknown command");
+            certain.then(|| format!("{} {}", error.code(), detail.split(", with args").next().unwrap_or_default()))
+        }
+        Value::BulkString(text) if !text.is_empty() => Some(String::from_utf8_lossy(&text).into_owned()),
+        _ => None,
+    }
 }
 
 /// Reads the answers to `count` claims. Fewer if the reply makes no sense.
