@@ -5,7 +5,8 @@ use tokio_postgres::Error;
 use tokio_postgres::error::SqlState;
 
 /// What an administrator runs to make the schema, or to bring an older one up to date.
-pub(crate) const RUN: &str = "the files of sql/ of the crate lock-postgres, in the order of their names and in one transaction";
+pub(crate) const RUN: &str =
+    "the files of sql/ of the crate lock-postgres, in the order of their names and in one transaction";
 
 /// Says what became of a command that failed, and what to do.
 ///
@@ -34,6 +35,17 @@ pub(crate) fn of_command(error: Error, schema: &str) -> LockError {
 pub(crate) fn has_moved_away(error: &LockError) -> bool {
     let cause = std::error::Error::source(error).and_then(|source| source.downcast_ref::<Error>());
     cause.and_then(Error::code) == Some(&SqlState::READ_ONLY_SQL_TRANSACTION)
+}
+
+/// Returns whether the server gave up waiting for a row, or another lock, that somebody else has.
+pub(crate) fn is_blocked(error: &LockError) -> bool {
+    let cause = std::error::Error::source(error).and_then(|source| source.downcast_ref::<Error>());
+    cause.and_then(Error::code) == Some(&SqlState::LOCK_NOT_AVAILABLE)
+}
+
+/// Says why a host has no address.
+pub(crate) fn of_address(error: std::io::Error, node: &str) -> LockError {
+    LockError::not_executed(format!("there is no PostgreSQL at {node}: {error}")).with_source(error)
 }
 
 /// Says why there is no connection.
@@ -99,10 +111,10 @@ fn refusal(code: &SqlState, said: &str, schema: &str) -> Option<LockError> {
             "this server takes no writes, another may be the primary now; the next attempt connects anew".to_owned(),
         ),
         "57014" => later(format!(
-            "PostgreSQL cancelled the command: {said}; raise statement_timeout of this user, 1s is enough"
+            "PostgreSQL cancelled the command: {said}; look for what keeps the database busy, and let statement_timeout of this user be 1s or more"
         )),
         "55P03" => later(format!(
-            "PostgreSQL gave up waiting for a row: {said}; raise lock_timeout of this user, 1s is enough"
+            "PostgreSQL gave up waiting for a row: {said}; look in pg_stat_activity for the transaction that keeps it locked"
         )),
         "53100" | "53200" | "53400" => {
             later(format!("PostgreSQL has no room: {said}; the lock is not granted until it has"))

@@ -249,7 +249,8 @@ impl PostgresServer {
         let main = rustix::process::Pid::from_raw(number).expect("no process has the number zero");
         let signal = if paused { rustix::process::Signal::STOP } else { rustix::process::Signal::CONT };
         let children = fs::read_to_string(format!("/proc/{number}/task/{number}/children")).unwrap_or_default();
-        let children = children.split_whitespace().filter_map(|child| rustix::process::Pid::from_raw(child.parse().ok()?));
+        let children =
+            children.split_whitespace().filter_map(|child| rustix::process::Pid::from_raw(child.parse().ok()?));
         for process in std::iter::once(main).chain(children) {
             // One of the children may have ended.
             let _ = rustix::process::kill_process(process, signal);

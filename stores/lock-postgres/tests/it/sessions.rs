@@ -7,7 +7,7 @@ use lock_core::{AcquireRequest, HolderInfo, LockBackend as _, LockErrorKind, Loc
 use lock_postgres::PostgresStore;
 use tokio::time::{Instant, sleep};
 
-use crate::support::{LONG, claim, granted, on_runtime, session};
+use crate::support::{LONG, claim, on_runtime, session};
 
 /// How many sessions a process has at most, with those that the server has not ended yet.
 const SESSIONS: i64 = 12;
@@ -31,7 +31,9 @@ fn a_locked_row_delays_its_own_lock_and_no_other() {
             held.push(lease(&format!("held {number}")).await.unwrap());
         }
         let (user, look) = (session(&server).await, session(&server).await);
-        user.batch_execute("BEGIN; SELECT FROM lock_core.lock WHERE key IN ('kept', 'wanted') FOR UPDATE").await.unwrap();
+        user.batch_execute("BEGIN; SELECT FROM lock_core.lock WHERE key IN ('kept', 'wanted') FOR UPDATE")
+            .await
+            .unwrap();
         let waiters: Vec<_> = (0..3)
             .map(|_| {
                 let wanted = lease("wanted").with_wait(LONG);
@@ -51,7 +53,8 @@ fn a_locked_row_delays_its_own_lock_and_no_other() {
             sleep(Duration::from_millis(50)).await;
         }
         println!("figure: the slowest pair beside a locked row: {slowest:?}; sessions: {most}");
-        let lost: Vec<_> = held.iter().filter(|guard| guard.ensure_held().is_err()).map(|guard| guard.key().to_string()).collect();
+        let lost: Vec<_> =
+            held.iter().filter(|guard| guard.ensure_held().is_err()).map(|guard| guard.key().to_string()).collect();
         assert!(lost.is_empty(), "lost for another's row: {lost:?}");
         assert!(kept.ensure_held().is_err(), "nothing could renew this one for 20 s");
         assert!(slowest < Duration::from_secs(5), "{slowest:?}");
@@ -77,11 +80,11 @@ fn a_primary_that_is_stopped_is_left_for_the_promoted_standby() {
         primary.pause(true);
         standby.promote();
         let watch = Stopwatch::start();
-        locks.lock("open sessions").with_wait(LONG).acquire().await.unwrap();
+        let _held = locks.lock("open sessions").with_wait(LONG).acquire().await.unwrap();
         let open = watch.elapsed();
         let watch = Stopwatch::start();
         let fresh = LockManager::connect(&url).await.unwrap();
-        fresh.lock("new sessions").with_wait(LONG).acquire().await.unwrap();
+        let _new = fresh.lock("new sessions").with_wait(LONG).acquire().await.unwrap();
         let new = watch.elapsed();
         println!("figure: a grant by the new primary, over open sessions {open:?}, over new ones {new:?}");
         primary.pause(false);
@@ -105,7 +108,13 @@ fn managers_that_start_together_do_not_stall_a_small_pool() {
                     let url = url.clone();
                     tokio::spawn(async move {
                         let locks = LockManager::connect(&url).await?;
-                        locks.lock(format!("mine {number}").as_str()).with_wait(LONG).acquire().await?.release().await?;
+                        locks
+                            .lock(format!("mine {number}").as_str())
+                            .with_wait(LONG)
+                            .acquire()
+                            .await?
+                            .release()
+                            .await?;
                         Ok::<_, lock_core::LockError>(locks)
                     })
                 })
@@ -133,7 +142,7 @@ fn a_service_alone_behind_a_pool_of_one_takes_its_first_lock() {
         let pooler = server.pooler_of(1);
         let locks = LockManager::connect(&pooler.url()).await.unwrap();
         let watch = Stopwatch::start();
-        locks.lock("first").with_wait(LONG).acquire().await.unwrap();
+        let _first = locks.lock("first").with_wait(LONG).acquire().await.unwrap();
         watch.assert_within(Duration::from_secs(3), "the first lock behind a pool of one");
     });
 }
