@@ -18,7 +18,7 @@ CREATE OR REPLACE FUNCTION lock_core.ends(until timestamptz, ttl_ms bigint, mome
 LANGUAGE sql IMMUTABLE
 RETURN CASE WHEN ttl_ms < 0 AND until > moment - ttl_ms * interval '1 ms' THEN moment - ttl_ms * interval '1 ms' ELSE until END;
 
--- A token is milliseconds · 2^20 of the server's clock, and above all that are known.
+-- A token is milliseconds * 2^20 of the server's clock, and above all that are known.
 CREATE OR REPLACE FUNCTION lock_core.draw(last bigint, known bigint, moment timestamptz) RETURNS bigint
 LANGUAGE sql STABLE
 RETURN greatest(last + 128, (known / 128 + 1) * 128, floor(extract(epoch FROM moment) * 1000)::bigint * 1048576);
@@ -61,7 +61,7 @@ BEGIN
     lease := least(greatest(w.grant_ms, 1), 3600000);
     -- It missed three confirmations: its process is gone. Or it knows of a token that can never be exceeded, and hears of that
     -- when it asks again. Or no channel has the name of its inbox.
-    IF moment - w.confirmed > lease * interval '1 ms' OR w.floor / 1048576 > extract(epoch FROM moment) * 1000 + 3600000
+    IF moment - w.confirmed NOT BETWEEN interval '-1 hour' AND lease * interval '1 ms' OR w.floor / 1048576 > extract(epoch FROM moment) * 1000 + 3600000
         OR octet_length('lock_core_' || w.inbox) > 63 THEN
       DELETE FROM lock_core.waiter WHERE seq = w.seq;
       CONTINUE;
@@ -251,32 +251,45 @@ BEGIN
   END LOOP;
 END $$;
 
--- Raises leases, and never shortens one.
-CREATE OR REPLACE FUNCTION lock_core.renew_v1(keys text[], owners uuid[], ttls bigint[], durably text) RETURNS TABLE (renewed boolean)
+-- Raises leases that have not ended, and never shortens one. A row that another transaction keeps locked delays no other lease: its answer
+-- is null at once. With a patience (ms) the row is waited for, and the call fails if it stays locked.
+CREATE OR REPLACE FUNCTION lock_core.renew_v2(keys text[], owners uuid[], ttls bigint[], durably text, patience bigint)
+RETURNS TABLE (renewed boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   i int;
+  ttl bigint;
+  moment timestamptz;
 BEGIN
   PERFORM lock_core.must_read_committed();
-  PERFORM set_config('synchronous_commit', durably, true);
+  PERFORM set_config('synchronous_commit', durably, true), set_config('lock_timeout', greatest(patience, 1)::text, true);
   FOR i IN 1 .. cardinality(keys) LOOP
-    PERFORM 1 FROM lock_core.lock l WHERE l.key = keys[i] AND l.owner = owners[i] FOR NO KEY UPDATE;
-    renewed := FOUND AND lock_core.extend(keys[i], owners[i], ttls[i], clock_timestamp());
+    IF patience > 0 THEN
+      PERFORM 1 FROM lock_core.lock l WHERE l.key = keys[i] AND l.owner = owners[i] FOR NO KEY UPDATE;
+    ELSE
+      PERFORM 1 FROM lock_core.lock l WHERE l.key = keys[i] AND l.owner = owners[i] FOR NO KEY UPDATE SKIP LOCKED;
+    END IF;
+    IF FOUND THEN
+      ttl := least(greatest(ttls[i], 0), 3162240000000);
+      moment := clock_timestamp();
+      UPDATE lock_core.lock l SET until = greatest(lock_core.ends(l.until, l.ttl_ms, moment), moment + lock_core.span(ttl)),
+          ttl_ms = -greatest(ttl, ceil(extract(epoch FROM lock_core.ends(l.until, l.ttl_ms, moment) - moment) * 1000)::bigint)
+        WHERE l.key = keys[i] AND l.owner = owners[i] AND l.until > moment;
+      renewed := FOUND;
+    ELSE
+      renewed := CASE WHEN EXISTS (
+        SELECT FROM lock_core.lock l WHERE l.key = keys[i] AND l.owner = owners[i] AND l.until > clock_timestamp()
+      ) THEN NULL ELSE false END;
+    END IF;
     RETURN NEXT;
   END LOOP;
 END $$;
 
--- Extends a lease that has not ended, whose row is locked.
-CREATE OR REPLACE FUNCTION lock_core.extend(k text, o uuid, ms bigint, moment timestamptz) RETURNS boolean
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-  ttl bigint := least(greatest(ms, 0), 3162240000000);
-BEGIN
-  UPDATE lock_core.lock l SET until = greatest(lock_core.ends(l.until, l.ttl_ms, moment), moment + lock_core.span(ttl)),
-      ttl_ms = -greatest(ttl, ceil(extract(epoch FROM lock_core.ends(l.until, l.ttl_ms, moment) - moment) * 1000)::bigint)
-    WHERE l.key = k AND l.owner = o AND l.until > moment;
-  RETURN FOUND;
-END $$;
+-- For builds before version 3.
+CREATE OR REPLACE FUNCTION lock_core.renew_v1(keys text[], owners uuid[], ttls bigint[], durably text) RETURNS TABLE (renewed boolean)
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT r.renewed FROM lock_core.renew_v2(keys, owners, ttls, durably, 1000) r
+$$;
 
 -- Ends claims: leaves their queues, frees what they hold or keeps it for a while, notes the runs that end with them, and grants what is
 -- free to the next. `every` is null where no run ends. A release that grants commits durably; one that only frees would, if it were

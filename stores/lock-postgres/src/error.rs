@@ -5,7 +5,8 @@ use tokio_postgres::Error;
 use tokio_postgres::error::SqlState;
 
 /// What an administrator runs to make the schema, or to bring an older one up to date.
-pub(crate) const RUN: &str = "the files of sql/ of the crate lock-postgres, in the order of their names and in one transaction";
+pub(crate) const RUN: &str =
+    "the files of sql/ of the crate lock-postgres, in the order of their names and in one transaction";
 
 /// Says what became of a command that failed, and what to do.
 ///
@@ -32,8 +33,28 @@ pub(crate) fn of_command(error: Error, schema: &str) -> LockError {
 
 /// Returns whether the server takes no writes any more: another one may be the primary.
 pub(crate) fn has_moved_away(error: &LockError) -> bool {
+    has_code(error, "25006")
+}
+
+/// Returns whether the server refused a value that it was given: the same command with other values may succeed.
+pub(crate) fn is_of_a_value(error: &LockError) -> bool {
+    has_code(error, "22") || has_code(error, "23")
+}
+
+/// Returns whether the server refused the command with a code that begins so.
+pub(crate) fn has_code(error: &LockError, code: &str) -> bool {
     let cause = std::error::Error::source(error).and_then(|source| source.downcast_ref::<Error>());
-    cause.and_then(Error::code) == Some(&SqlState::READ_ONLY_SQL_TRANSACTION)
+    cause.and_then(Error::code).is_some_and(|found| found.code().starts_with(code))
+}
+
+/// Returns whether the server gave up waiting for a row, or another lock, that somebody else has.
+pub(crate) fn is_blocked(error: &LockError) -> bool {
+    has_code(error, "55P03")
+}
+
+/// Says why a host has no address.
+pub(crate) fn of_address(error: std::io::Error, node: &str) -> LockError {
+    LockError::not_executed(format!("there is no PostgreSQL at {node}: {error}")).with_source(error)
 }
 
 /// Says why there is no connection.
@@ -99,10 +120,10 @@ fn refusal(code: &SqlState, said: &str, schema: &str) -> Option<LockError> {
             "this server takes no writes, another may be the primary now; the next attempt connects anew".to_owned(),
         ),
         "57014" => later(format!(
-            "PostgreSQL cancelled the command: {said}; raise statement_timeout of this user, 1s is enough"
+            "PostgreSQL cancelled the command: {said}; look for what keeps the database busy, and let statement_timeout of this user be 1s or more"
         )),
         "55P03" => later(format!(
-            "PostgreSQL gave up waiting for a row: {said}; raise lock_timeout of this user, 1s is enough"
+            "PostgreSQL gave up waiting for a row: {said}; look in pg_stat_activity for the transaction that keeps it locked"
         )),
         "53100" | "53200" | "53400" => {
             later(format!("PostgreSQL has no room: {said}; the lock is not granted until it has"))

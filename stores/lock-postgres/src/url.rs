@@ -8,6 +8,8 @@ use lock_core::{LockError, Result};
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
+use crate::hosts::Hosts;
+
 const SUPPORTED: &str = "write postgres://user:password@host:5432,host/database?schema=lock_core&listen=host:5432&commit=on&\
                          migrate=auto&sslmode=verify-full&ca=FILE, of which only a host is needed";
 
@@ -27,6 +29,8 @@ pub(crate) struct Settings {
     pub(crate) ca: Option<PathBuf>,
     /// Without credentials.
     pub(crate) node: Arc<str>,
+    /// What the sessions of this store know of its hosts.
+    pub(crate) hosts: Hosts,
 }
 
 impl Settings {
@@ -47,6 +51,7 @@ impl Settings {
             migrate: true,
             ca: None,
             node: "postgres".into(),
+            hosts: Hosts::new(1),
         };
         let mut listen = None;
         let mut rest = Vec::new();
@@ -100,6 +105,7 @@ impl Settings {
             ));
         }
         settings.node = node(&config);
+        settings.hosts = Hosts::new(config.get_hosts().len());
         settings.listen = listen.map(|(host, port)| elsewhere(&config, &host, port));
         settings.config = config;
         Ok(settings)
@@ -158,7 +164,7 @@ fn checked_schema(name: &str) -> Result<String> {
 }
 
 /// The servers and the database, as metrics show them.
-fn node(config: &Config) -> Arc<str> {
+pub(crate) fn node(config: &Config) -> Arc<str> {
     let ports = config.get_ports();
     let port = |index: usize| ports.get(index).or(ports.first()).copied().unwrap_or(5432);
     let hosts = config.get_hosts().iter().enumerate().map(|(index, host)| match host {

@@ -8,7 +8,6 @@ use tokio_postgres::Config;
 use tokio_postgres::types::Type;
 
 use crate::session::Session;
-use crate::url::Settings;
 
 /// Of settings whose name is not known to a server nothing is read.
 const SETTINGS: [&str; 17] = [
@@ -57,12 +56,12 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    pub(super) async fn read(session: &Session, settings: &Settings, config: Config) -> Result<Self> {
+    pub(super) async fn read(session: &Session, config: Config) -> Result<Self> {
         let missing = || LockError::unavailable("PostgreSQL said nothing of itself");
         // Once before, so that the answer takes no longer than it must.
         session.run("SELECT 1").await?;
         let before = now();
-        let clock = "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+        let clock = "SELECT pg_catalog.floor(extract(epoch FROM pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000000)::bigint";
         let rows = session.ask(clock, &[]).await?;
         let after = now();
         let theirs: i64 = rows.first().ok_or_else(missing)?.get(0);
@@ -72,11 +71,11 @@ impl Facts {
                      (SELECT sum(numbackends)::bigint FROM pg_stat_database), (SELECT count(*) FROM pg_stat_replication), \
                      (SELECT count(*) FILTER (WHERE sync_state IN ('sync', 'quorum')) FROM pg_stat_replication \
                        HAVING bool_and(sync_state IS NOT NULL))";
-        let rows = session.ask(about, &[]).await?;
+        let rows = session.look(about, &[]).await?;
         let row = rows.first().ok_or_else(missing)?;
         let names: Vec<&str> = SETTINGS.to_vec();
         let read = "SELECT name, setting FROM pg_settings WHERE name = ANY ($1)";
-        let values = session.ask(read, &[(&names, Type::TEXT_ARRAY)]).await?;
+        let values = session.look(read, &[(&names, Type::TEXT_ARRAY)]).await?;
         Ok(Self {
             version: row.get(0),
             follows: row.get(1),
@@ -86,7 +85,7 @@ impl Facts {
             standbys: (row.get(5), row.get(6)),
             ahead: i128::from(theirs) - ours,
             asked_for: after.saturating_sub(before),
-            pooled: session.is_pooled(settings, &config).await?,
+            pooled: session.is_pooled().await?,
             config,
             settings: values.iter().map(|row| (row.get(0), row.get(1))).collect(),
         })

@@ -42,7 +42,7 @@ async fn examine(settings: &Settings) -> Vec<Finding> {
         Ok(connected) => connected,
         Err(error) => return vec![without(&error, "server")],
     };
-    let facts = match Facts::read(&session, settings, config).await {
+    let facts = match Facts::read(&session, config).await {
         Ok(facts) => facts,
         Err(error) => return vec![without(&error, "server")],
     };

@@ -6,5 +6,5 @@ mod open;
 pub(crate) mod schema;
 mod tls;
 
-pub(crate) use connection::Session;
+pub(crate) use connection::{Session, within};
 pub(crate) use open::{Opened, open};

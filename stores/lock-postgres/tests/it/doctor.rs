@@ -109,8 +109,8 @@ fn what_a_user_may_not_do_is_named_and_mended_by_what_is_said() {
         assert!(found.iter().all(|one| one.grade == FindingGrade::Works), "{found:#?}");
         server.run("REVOKE EXECUTE ON FUNCTION lock_core.done_v1(text[], text) FROM app");
         says(&examine(&app).await, "functions", FindingGrade::Warning, &["may not call done_v1"]);
-        server.run("REVOKE ALL ON FUNCTION lock_core.renew_v1(text[], uuid[], bigint[], text) FROM app");
-        says(&examine(&app).await, "functions", FindingGrade::Refused, &["done_v1, renew_v1"]);
+        server.run("REVOKE ALL ON FUNCTION lock_core.renew_v2(text[], uuid[], bigint[], text, bigint) FROM app");
+        says(&examine(&app).await, "functions", FindingGrade::Refused, &["done_v1, renew_v2"]);
         for (version, oldest, words) in [(0, 0, "has version 0"), (9, 8, "from version 8 on")] {
             server.run(&format!("UPDATE lock_core.meta SET version = {version}, oldest = {oldest}"));
             let found = examine(&server.url()).await;
@@ -120,9 +120,10 @@ fn what_a_user_may_not_do_is_named_and_mended_by_what_is_said() {
         // As earlier builds made it.
         let drop =
             "DROP FUNCTION lock_core.mark_done(text, bigint, text); UPDATE lock_core.meta SET version = 1, oldest = 1";
-        for (drop, words) in
-            [(drop, "has version 1 and lacks"), ("DROP FUNCTION lock_core.done_v1(text[], text)", "run the files of sql/")]
-        {
+        for (drop, words) in [
+            (drop, "has version 1 and lacks"),
+            ("DROP FUNCTION lock_core.done_v1(text[], text)", "run the files of sql/"),
+        ] {
             server.run(drop);
             // The sentence itself says what to run.
             let found = examine(&server.url()).await;
