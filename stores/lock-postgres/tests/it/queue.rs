@@ -278,3 +278,25 @@ fn a_full_queue_of_messages_fails_no_release() {
         }
     });
 }
+
+/// From 17 on a server can be given a queue that is soon full; up to 16 it has 8 GB.
+#[test]
+#[limit]
+fn a_queue_of_messages_that_is_full_in_earnest_fails_no_release() {
+    on_runtime(async {
+        let server = PostgresServer::start();
+        let newer = server.run("SELECT current_setting('server_version_num')::int >= 170000") == "t";
+        let server = if newer { PostgresServer::start_with(&[("max_notify_queue_pages", "64")]) } else { server };
+        let store = PostgresStore::new(&server.url()).unwrap();
+        let (idle, presence, other) = (session(&server).await, session(&server).await, session(&server).await);
+        let (first, next) = (claim("full", LONG), claim("full", LONG));
+        granted(&store, &first).await;
+        presence.batch_execute("SELECT pg_advisory_lock(lock_core.presence_v1('there'))").await.unwrap();
+        assert!(queued(&store, &next, "there").await);
+        idle.batch_execute("LISTEN other; BEGIN; SELECT 1").await.unwrap();
+        let fill = "SELECT pg_notify('other', repeat('x', 7900) || random())";
+        while newer && other.batch_execute(fill).await.is_ok() {}
+        assert_eq!(store.release(&Release::new(first)).await, Ok(Freed::Released));
+        granted(&store, &next).await;
+    });
+}
