@@ -1,4 +1,4 @@
--- What every client calls to take, keep and free locks.
+-- The functions that every client calls to take, keep and free locks.
 --
 -- Each function takes its claims as arrays, sorted by key, and is one transaction by itself. A step that touches a lock or its queue holds
 -- the row of the lock (FOR NO KEY UPDATE), so no claim enters a queue while a release reads it. No function waits for a user's

@@ -1,4 +1,4 @@
--- What is kept beside the locks: the runs of jobs, what is done, what holders wait for. And the sweep of all tables.
+-- The notes beside the locks: the runs of jobs, what is done, what holders wait for. And the sweep of all tables.
 
 -- Says what is remembered of a job.
 CREATE OR REPLACE FUNCTION lock_core.last_run_v1(k text)

@@ -126,7 +126,7 @@ fn a_lease_ends_with_its_time_and_never_before_it_when_the_clock_was_set_back() 
     });
 }
 
-/// What a build of before wrote tells the length of no lease.
+/// The row of an earlier build does not tell how long its lease is.
 #[test]
 #[limit]
 fn a_lease_of_an_earlier_build_is_not_cut() {

@@ -12,7 +12,7 @@ use tokio_postgres::Client;
 
 use crate::support::{LONG, ask, claim, granted, on_runtime, pin};
 
-/// What a build of the first version made.
+/// The schema that builds of the first version made.
 const FIRST: &str = include_str!("../fixtures/v1.sql");
 
 /// The statements that the store sends by itself.
@@ -197,7 +197,7 @@ fn nothing_that_another_role_makes_runs_as_a_user_of_the_store_nor_as_its_owner(
     });
 }
 
-/// What another client of a pool has left in the session: a path, and objects that are found before all others.
+/// Another client of a pool has left a path in the session, and objects that are found before all others.
 #[test]
 #[limit(180)]
 fn nothing_that_is_left_in_the_session_of_a_pool_runs() {

@@ -186,6 +186,7 @@ fn a_sweep_passes_over_what_a_transaction_keeps_and_what_somebody_waits_for() {
             store.release(&Release::new(held)).await.unwrap();
         }
         assert!(queued_behind(&store, &server).await);
+        server.run("SELECT lock_core.admit('free', token) FROM lock_core.lock WHERE key = 'free'");
         let old = "now() - interval '1 hour'";
         server.run(&format!(
             "UPDATE lock_core.lock SET until = {old}; UPDATE lock_core.meta SET swept = '-infinity';
@@ -207,9 +208,9 @@ fn a_sweep_passes_over_what_a_transaction_keeps_and_what_somebody_waits_for() {
         server.run(sweep);
         let left = |table: &str, what: &str| server.run(&format!("SELECT string_agg({what}, ', ' ORDER BY {what}) FROM lock_core.{table}"));
         assert_eq!(left("lock", "key"), "waited for");
-        assert_eq!(left("fence", "resource"), "admitted, waited for");
+        assert_eq!(left("fence", "resource"), "admitted, free, waited for", "a name that was admitted stays known");
         assert_eq!([left("done", "version"), left("job", "key"), left("blocked", "key")], ["v1", "k", "k"]);
-        // What was admitted stays known, although the row of the lock with this name has gone.
+        // Although the row of the lock with this name has gone.
         client.batch_execute("COMMIT").await.unwrap();
         let stale = server.try_run("SELECT lock_core.admit('admitted', 1)").unwrap_err();
         assert!(stale.contains("stale"), "{stale}");
