@@ -13,6 +13,7 @@ mod pooled;
 mod queue;
 mod race;
 mod sessions;
+mod silence;
 mod standbys;
 mod support;
 #[cfg(feature = "tls")]
