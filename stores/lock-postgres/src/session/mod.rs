@@ -3,6 +3,7 @@
 mod connection;
 pub(crate) mod migrate;
 mod open;
+mod password;
 pub(crate) mod schema;
 mod tls;
 

@@ -1,6 +1,8 @@
 //! From an address to a connection, over TLS where the URL says so.
 
 #[cfg(feature = "tls")]
+mod binding;
+#[cfg(feature = "tls")]
 mod rustls;
 
 #[cfg(feature = "tls")]
@@ -8,9 +10,11 @@ use lock_core::LockError;
 use lock_core::Result;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinHandle;
-use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls};
+use tokio_postgres::config::SslMode;
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, Error, NoTls};
 
 use crate::error::of_connecting;
+use crate::session::password;
 use crate::url::Settings;
 
 /// Connects, and drives the connection on the current runtime. `heard` is told what the server says by itself.
@@ -19,13 +23,23 @@ pub(crate) async fn connect(
     settings: &Settings,
     heard: impl Fn(AsyncMessage) + Send + 'static,
 ) -> Result<(Client, JoinHandle<()>)> {
-    let refused = |error| of_connecting(error, &settings.node);
+    let encrypted = config.get_ssl_mode() == SslMode::Require;
+    let refused = |error: Error| of_connecting(error, &settings.node, encrypted);
+    let config = &*password::added(config, settings)?;
     #[cfg(feature = "tls")]
-    if config.get_ssl_mode() == tokio_postgres::config::SslMode::Require {
-        let verified = rustls::Verified::new(settings.ca.as_deref()).map_err(|error| {
+    if encrypted {
+        let verified = rustls::Verified::new(&settings.tls).map_err(|error| {
             LockError::misconfigured(format!("no certificate can be checked: {error}")).with_source(error)
         })?;
-        let (client, connection) = config.connect(verified).await.map_err(refused)?;
+        let unproven = |error: Error| match rustls::advice(&error) {
+            Some((reason, advice)) => LockError::misconfigured(format!(
+                "PostgreSQL at {} does not prove its name: {reason}; {advice}",
+                settings.node
+            ))
+            .with_source(error),
+            None => refused(error),
+        };
+        let (client, connection) = config.connect(verified).await.map_err(unproven)?;
         return Ok((client, drive(connection, heard)));
     }
     let (client, connection) = config.connect(NoTls).await.map_err(refused)?;
