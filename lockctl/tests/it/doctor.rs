@@ -71,7 +71,7 @@ fn the_code_says_whether_locks_can_be_taken() {
     refused.assert_code(4);
     assert!(
         refused.stdout.contains("no lock can be taken")
-            && refused.stdout.contains("-> run sql/v1.sql and then sql/v2.sql")
+            && refused.stdout.contains("-> run the files of sql/ of the crate lock-postgres")
     );
     let nobody = lockctl_at("postgres://u:s3cret@127.0.0.1:1/shop", &["doctor"]);
     nobody.assert_code(3);

@@ -4,6 +4,9 @@ use lock_core::LockError;
 use tokio_postgres::Error;
 use tokio_postgres::error::{DbError, Severity, SqlState};
 
+/// What an administrator runs to make the schema, or to bring an older one up to date.
+pub(crate) const RUN: &str = "the files of sql/ of the crate lock-postgres, in the order of their names and in one transaction";
+
 /// Says what became of a command that failed, and what to do.
 ///
 /// An error that the server answers undoes the statement, which was a transaction by itself. Where the connection or the session ends
@@ -187,7 +190,7 @@ fn refusal(db: &DbError, schema: &str) -> Option<LockError> {
         )),
         "3F000" | "42P01" | "42883" => mend(format!(
             "the lock store is not installed as this version expects: {said}; connect once without migrate=never, as a user who may \
-             create the schema {schema}, or run sql/v1.sql and then sql/v2.sql of the crate lock-postgres",
+             create the schema {schema}, or run {RUN}",
         )),
         "LK003" => mend(said),
         "22021" | "22P05" => mend(format!("the database cannot write this name: {said}; let its encoding be UTF8")),

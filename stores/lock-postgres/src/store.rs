@@ -56,17 +56,12 @@ impl PostgresStore {
         Ok(Self { settings: Settings::read(url)?, runner: OnceLock::new() })
     }
 
-    /// Returns the statements that make the tables and functions in this schema, for who runs migrations otherwise than by connecting.
+    /// Returns the statements that make the tables and functions in this schema, or bring those of an older version up to date. The owner of
+    /// the schema runs them in one transaction, also while programs of older versions are at work. Connecting does the same, without
+    /// `migrate=never`.
     #[must_use]
     pub fn schema(name: &str) -> String {
-        schema::sql(name, 0)
-    }
-
-    /// Returns the statements that bring the tables and functions of an older version to that of this crate, as the owner of the schema
-    /// runs them. They may be run again, and while programs of both versions are at work; connecting does so too, without `migrate=never`.
-    #[must_use]
-    pub fn migration(name: &str, from: i32) -> String {
-        schema::sql(name, from.max(1))
+        schema::sql(name)
     }
 
     /// Asks over the connections, which the first call opens.

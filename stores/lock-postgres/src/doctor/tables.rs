@@ -4,6 +4,7 @@ use lock_core::{Finding, Result};
 use tokio_postgres::types::Type;
 
 use crate::doctor::facts::{Facts, without};
+use crate::error::RUN;
 use crate::session::{Session, migrate, schema};
 use crate::url::Settings;
 
@@ -48,7 +49,7 @@ fn missing(settings: &Settings, facts: &Facts) -> Finding {
     }
     let why = if settings.migrate { "this user may not make it" } else { "migrate=never leaves it to you" };
     Finding::refused("schema", format!("{name} is not there, and {why}"))
-        .with_remedy(format!("run {} of the crate lock-postgres as a user who may create a schema", schema::files(0)))
+        .with_remedy(format!("run {} as a user who may create a schema", RUN))
 }
 
 /// Looks for each function that a user calls: those of an older build may lack some.

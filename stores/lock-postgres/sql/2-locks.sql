@@ -1,0 +1,287 @@
+-- What every client calls to take, keep and free locks.
+--
+-- Each function takes its claims as arrays, sorted by key, and is one transaction by itself. A step that touches a lock or its queue holds
+-- the row of the lock (FOR NO KEY UPDATE), so no claim enters a queue while a release reads it. No function waits for a user's
+-- transaction: a pin is a share of the row's key, which only a takeover minds, and a takeover passes over a row that is pinned.
+
+-- A token is milliseconds · 2^20 of the server's clock, and above all that are known. STABLE, as extract() is: a function that claims
+-- more than what it is made of is called, and takes 59 us, and is not put into the statement that uses it.
+CREATE OR REPLACE FUNCTION lock_core.draw(last bigint, known bigint, moment timestamptz) RETURNS bigint
+LANGUAGE sql STABLE AS $$
+  SELECT greatest(
+    last + 128,
+    (known / 128 + 1) * 128,
+    floor(extract(epoch FROM moment) * 1000)::bigint * 1048576
+  )
+$$;
+
+-- A number that stands for the session that listens for an inbox: it holds an advisory lock under it.
+CREATE OR REPLACE FUNCTION lock_core.presence_v1(inbox text) RETURNS bigint
+LANGUAGE sql IMMUTABLE AS $$ SELECT hashtextextended(inbox, 7301) $$;
+
+CREATE OR REPLACE FUNCTION lock_core.must_read_committed() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF current_setting('transaction_isolation') <> 'read committed' THEN
+    RAISE EXCEPTION 'a call of the lock store runs at the isolation level %; let it be a statement of its own, outside any transaction, on a connection whose default_transaction_isolation is read committed', current_setting('transaction_isolation')
+      USING ERRCODE = 'LK003';
+  END IF;
+END $$;
+
+-- Grants a free lock, whose row is locked FOR UPDATE, to the first in its queue that can be reached. Returns 'caller' if that is the
+-- caller, who is granted in the reply instead, 'granted' if the lock has a new owner, or 'nobody'. It looks at 32, and the next move at
+-- the rest.
+CREATE OR REPLACE FUNCTION lock_core.move_on(k text, caller uuid, moment timestamptz) RETURNS text
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  w record;
+  present boolean;
+  fresh bigint;
+BEGIN
+  FOR w IN SELECT * FROM lock_core.waiter WHERE key = k ORDER BY seq LIMIT 32 LOOP
+    IF w.owner = caller THEN
+      RETURN 'caller';
+    END IF;
+    -- It missed three confirmations: its process is gone. Or it knows of a token that can never be exceeded, and hears of that
+    -- when it asks again.
+    IF moment - w.confirmed > w.grant_ms * interval '1 ms' OR w.floor / 1048576 > extract(epoch FROM moment) * 1000 + 3600000 THEN
+      DELETE FROM lock_core.waiter WHERE seq = w.seq;
+      CONTINUE;
+    END IF;
+    -- Whoever listens holds this lock. If it can be had, nobody does.
+    present := NOT pg_try_advisory_xact_lock_shared(lock_core.presence_v1(w.inbox));
+    IF NOT present AND w.reach <> 2 THEN
+      UPDATE lock_core.waiter SET reach = 1 WHERE seq = w.seq AND reach <> 1;
+      CONTINUE;
+    END IF;
+    DELETE FROM lock_core.waiter WHERE seq = w.seq;
+    UPDATE lock_core.lock l SET owner = w.owner, token = lock_core.draw(l.token, w.floor, moment),
+        until = moment + w.grant_ms * interval '1 ms', since = moment, ttl_ms = w.grant_ms, about = w.about
+      WHERE l.key = k RETURNING l.token INTO fresh;
+    IF present THEN
+      PERFORM pg_notify('lock_core_' || w.inbox, concat_ws('|', 'granted', w.owner::text, fresh, w.stamp, w.grant_ms, k));
+    END IF;
+    RETURN 'granted';
+  END LOOP;
+  RETURN 'nobody';
+END $$;
+
+-- Takes locks, each for itself. An inbox that is null does not queue. `outcome` is granted, held, queued, late (the deadline has passed
+-- on the server's clock) or floor (no token exceeds the one that is known).
+CREATE OR REPLACE FUNCTION lock_core.acquire_v1(
+  keys text[], owners uuid[], ttls bigint[], floors bigint[], abouts text[], deadlines bigint[],
+  inboxes text[], stamps bigint[], grants bigint[], durably text
+) RETURNS TABLE (outcome text, token bigint, owner text, since_us bigint, left_ms bigint, about text, pinned boolean, now_us bigint)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+  l record;
+  i int;
+  o uuid;
+  moment timestamptz;
+  known bigint;
+  walked text;
+BEGIN
+  PERFORM lock_core.must_read_committed();
+  PERFORM set_config('synchronous_commit', durably, true);
+  FOR i IN 1 .. cardinality(keys) LOOP
+    o := owners[i];
+    known := floors[i];
+    pinned := false;
+    walked := NULL;
+    outcome := NULL;
+    LOOP
+      SELECT * INTO l FROM lock_core.lock WHERE key = keys[i] FOR NO KEY UPDATE;
+      -- Read when nothing is waited for any more.
+      moment := clock_timestamp();
+      now_us := floor(extract(epoch FROM moment) * 1000000);
+      IF deadlines[i] < now_us THEN
+        outcome := 'late';
+        EXIT;
+      END IF;
+      IF known / 1048576 > now_us / 1000 + 3600000 THEN
+        outcome := 'floor';
+        EXIT;
+      END IF;
+      EXIT WHEN l.key IS NOT NULL;
+      INSERT INTO lock_core.lock (key, owner, token, until, since, ttl_ms, about)
+        SELECT keys[i], o, lock_core.draw(m.floor, known, moment), moment + ttls[i] * interval '1 ms', moment, ttls[i], abouts[i]
+        FROM lock_core.meta m
+        ON CONFLICT (key) DO NOTHING RETURNING lock.token INTO token;
+      IF FOUND THEN
+        outcome := 'granted';
+        EXIT;
+      END IF;
+    END LOOP;
+    IF outcome IS NULL AND l.owner = o AND l.until > moment THEN
+      UPDATE lock_core.lock SET token = lock_core.draw(l.token, known, moment),
+          until = greatest(l.until, moment + ttls[i] * interval '1 ms'), ttl_ms = ttls[i]
+        WHERE key = keys[i] RETURNING lock.token INTO token;
+      DELETE FROM lock_core.waiter w WHERE w.owner = o;
+      outcome := 'granted';
+    ELSIF outcome IS NULL AND l.until <= moment THEN
+      -- FOR UPDATE before the update: a transaction that began before and pins later must see that the lock changed hands.
+      PERFORM 1 FROM lock_core.lock WHERE key = keys[i] FOR UPDATE SKIP LOCKED;
+      pinned := NOT FOUND;
+      IF NOT pinned THEN
+        walked := lock_core.move_on(keys[i], o, moment);
+        IF walked IN ('caller', 'nobody') THEN
+          UPDATE lock_core.lock SET owner = o, token = lock_core.draw(l.token, known, moment),
+              until = moment + ttls[i] * interval '1 ms', since = moment, ttl_ms = ttls[i], about = abouts[i]
+            WHERE key = keys[i] RETURNING lock.token INTO token;
+          DELETE FROM lock_core.waiter w WHERE w.owner = o;
+          outcome := 'granted';
+        ELSE
+          SELECT * INTO l FROM lock_core.lock WHERE key = keys[i];
+        END IF;
+      END IF;
+    END IF;
+    IF outcome IS NULL AND inboxes[i] IS NOT NULL THEN
+      INSERT INTO lock_core.waiter AS w (key, owner, inbox, stamp, grant_ms, floor, since, confirmed, about)
+        VALUES (keys[i], o, inboxes[i], stamps[i], grants[i], known, moment, moment, abouts[i])
+        ON CONFLICT (owner) DO UPDATE SET inbox = EXCLUDED.inbox, stamp = EXCLUDED.stamp, grant_ms = EXCLUDED.grant_ms,
+          floor = EXCLUDED.floor, confirmed = EXCLUDED.confirmed, about = EXCLUDED.about,
+          reach = CASE w.reach WHEN 1 THEN 2 ELSE w.reach END;
+      outcome := 'queued';
+    END IF;
+    IF outcome = 'granted' THEN
+      owner := NULL; since_us := NULL; left_ms := NULL; about := NULL; pinned := false;
+    ELSE
+      token := l.token;
+      owner := l.owner::text;
+      since_us := floor(extract(epoch FROM l.since) * 1000000);
+      left_ms := greatest(0, ceil(extract(epoch FROM l.until - moment) * 1000));
+      about := l.about;
+      outcome := coalesce(outcome, 'held');
+    END IF;
+    RETURN NEXT;
+  END LOOP;
+END $$;
+
+-- Takes several locks, or none: the keys differ. `outcome` is granted for all; or held for those that are taken, and spared for the others;
+-- or late or floor, as above, for one of them.
+CREATE OR REPLACE FUNCTION lock_core.acquire_all_v1(
+  keys text[], owners uuid[], ttls bigint[], known bigint, about text, deadline bigint, durably text
+) RETURNS TABLE (outcome text, token bigint, owner text, since_us bigint, left_ms bigint, holder text, pinned boolean, now_us bigint)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+  l record;
+  i int;
+  moment timestamptz;
+  taken boolean[] := '{}';
+  passed_over boolean[] := '{}';
+BEGIN
+  PERFORM lock_core.must_read_committed();
+  PERFORM set_config('synchronous_commit', durably, true);
+  FOR i IN 1 .. cardinality(keys) LOOP
+    INSERT INTO lock_core.lock (key, token, until, since, about)
+      SELECT keys[i], m.floor, clock_timestamp(), clock_timestamp(), '' FROM lock_core.meta m
+      WHERE NOT EXISTS (SELECT FROM lock_core.lock WHERE key = keys[i]) ON CONFLICT (key) DO NOTHING;
+    SELECT * INTO l FROM lock_core.lock WHERE key = keys[i] FOR NO KEY UPDATE;
+    moment := clock_timestamp();
+    passed_over[i] := false;
+    taken[i] := l.until > moment AND l.owner IS DISTINCT FROM owners[i];
+    IF l.until <= moment THEN
+      PERFORM 1 FROM lock_core.lock WHERE key = keys[i] FOR UPDATE SKIP LOCKED;
+      passed_over[i] := NOT FOUND;
+      taken[i] := passed_over[i] OR lock_core.move_on(keys[i], owners[i], moment) = 'granted';
+    END IF;
+  END LOOP;
+  FOR i IN 1 .. cardinality(keys) LOOP
+    now_us := floor(extract(epoch FROM moment) * 1000000);
+    pinned := passed_over[i];
+    IF deadline < now_us OR known / 1048576 > now_us / 1000 + 3600000 THEN
+      outcome := CASE WHEN deadline < now_us THEN 'late' ELSE 'floor' END;
+    ELSIF true = ANY (taken) THEN
+      outcome := CASE WHEN taken[i] THEN 'held' ELSE 'spared' END;
+    ELSE
+      outcome := 'granted';
+      DELETE FROM lock_core.waiter w WHERE w.owner = owners[i];
+      UPDATE lock_core.lock k SET
+          since = CASE WHEN k.owner = owners[i] AND k.until > moment THEN k.since ELSE moment END,
+          until = greatest(CASE WHEN k.owner = owners[i] THEN k.until END, moment + ttls[i] * interval '1 ms'),
+          owner = owners[i], token = lock_core.draw(k.token, known, moment), ttl_ms = ttls[i], about = acquire_all_v1.about
+        WHERE key = keys[i];
+    END IF;
+    SELECT k.token, k.owner::text, floor(extract(epoch FROM k.since) * 1000000)::bigint,
+        greatest(0, ceil(extract(epoch FROM k.until - moment) * 1000))::bigint, k.about
+      INTO token, owner, since_us, left_ms, holder FROM lock_core.lock k WHERE key = keys[i];
+    RETURN NEXT;
+  END LOOP;
+END $$;
+
+-- Raises leases, and never shortens one.
+CREATE OR REPLACE FUNCTION lock_core.renew_v1(keys text[], owners uuid[], ttls bigint[], durably text) RETURNS TABLE (renewed boolean)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  i int;
+  moment timestamptz;
+BEGIN
+  PERFORM lock_core.must_read_committed();
+  PERFORM set_config('synchronous_commit', durably, true);
+  FOR i IN 1 .. cardinality(keys) LOOP
+    UPDATE lock_core.lock l SET until = greatest(l.until, clock_timestamp() + ttls[i] * interval '1 ms')
+      WHERE l.key = keys[i] AND l.owner = owners[i] AND l.until > clock_timestamp();
+    renewed := FOUND;
+    RETURN NEXT;
+  END LOOP;
+END $$;
+
+-- Ends claims: leaves their queues, frees what they hold or keeps it for a while, notes the runs that end with them, and grants what is
+-- free to the next. `every` is null where no run ends. A release that grants commits durably; one that only frees would, if it were
+-- lost, cost time and nothing else.
+CREATE OR REPLACE FUNCTION lock_core.release_v1(
+  keys text[], owners uuid[], keeps bigint[], every bigint[], remembered bigint[], succeeded boolean[], durably text
+) RETURNS TABLE (freed boolean)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  l record;
+  i int;
+  moment timestamptz;
+  grants boolean := false;
+BEGIN
+  PERFORM lock_core.must_read_committed();
+  FOR i IN 1 .. cardinality(keys) LOOP
+    freed := false;
+    SELECT * INTO l FROM lock_core.lock WHERE key = keys[i] FOR NO KEY UPDATE;
+    IF l.key IS NULL THEN
+      -- The claim may be on its way in another session, which has not committed: this waits for it.
+      INSERT INTO lock_core.lock (key, token, until, since, about)
+        SELECT keys[i], m.floor, clock_timestamp(), clock_timestamp(), '' FROM lock_core.meta m ON CONFLICT (key) DO NOTHING;
+      SELECT * INTO l FROM lock_core.lock WHERE key = keys[i] FOR NO KEY UPDATE;
+    END IF;
+    moment := clock_timestamp();
+    DELETE FROM lock_core.waiter w WHERE w.owner = owners[i];
+    IF l.owner = owners[i] AND l.until > moment THEN
+      freed := true;
+      IF every[i] IS NOT NULL THEN
+        INSERT INTO lock_core.job AS j (key, every_ms, about, started, succeeded, good, until)
+          VALUES (keys[i], every[i], l.about, l.since, succeeded[i], l.since, moment + remembered[i] * interval '1 ms')
+          ON CONFLICT (key) DO UPDATE SET every_ms = EXCLUDED.every_ms, about = EXCLUDED.about, started = EXCLUDED.started,
+            succeeded = EXCLUDED.succeeded, until = EXCLUDED.until,
+            good = CASE WHEN EXCLUDED.succeeded OR j.until <= moment THEN EXCLUDED.good ELSE j.good END;
+        grants := true;
+      END IF;
+      l.until := moment + keeps[i] * interval '1 ms';
+      UPDATE lock_core.lock SET owner = NULL, until = l.until WHERE key = keys[i];
+    END IF;
+    IF l.until <= moment AND EXISTS (SELECT FROM lock_core.waiter w WHERE w.key = keys[i]) THEN
+      PERFORM 1 FROM lock_core.lock WHERE key = keys[i] FOR UPDATE SKIP LOCKED;
+      IF FOUND THEN
+        grants := lock_core.move_on(keys[i], NULL, moment) = 'granted' OR grants;
+      END IF;
+    END IF;
+    RETURN NEXT;
+  END LOOP;
+  PERFORM set_config('synchronous_commit', CASE WHEN grants THEN durably ELSE 'off' END, true);
+END $$;
+
+-- Says who holds a lock, or for how long it is kept.
+CREATE OR REPLACE FUNCTION lock_core.holder_v1(k text)
+RETURNS TABLE (token bigint, owner text, since_us bigint, left_ms bigint, about text)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT l.token, l.owner::text, floor(extract(epoch FROM l.since) * 1000000)::bigint,
+      ceil(extract(epoch FROM l.until - clock_timestamp()) * 1000)::bigint, l.about
+    FROM lock_core.lock l WHERE l.key = k AND l.until > clock_timestamp()
+$$;
