@@ -57,7 +57,6 @@ pub(crate) fn of_connecting(error: Error, node: &str, encrypted: bool) -> LockEr
 /// Says why the driver gave up.
 fn of_driver(cause: &str, node: &str) -> LockError {
     match cause {
-        _ if cause.contains("does not allow writes") => takes_no_writes(node),
         _ if cause.contains("does not support TLS") => LockError::misconfigured(format!(
             "PostgreSQL at {node} has no TLS; set ssl = on there, or leave sslmode= out of the URL"
         )),
@@ -77,15 +76,6 @@ fn of_driver(cause: &str, node: &str) -> LockError {
         }
         _ => LockError::not_executed(format!("there is no PostgreSQL at {node}: {cause}")),
     }
-}
-
-/// Says that a server lets nobody write, which a standby does, and a primary of which it is demanded.
-fn takes_no_writes(node: &str) -> LockError {
-    LockError::not_executed(format!(
-        "PostgreSQL at {node} takes no writes: it is a standby, or default_transaction_read_only is on; name the primary in the URL, or \
-         both hosts, of which the one that takes writes is used, or run ALTER ROLE <user> RESET default_transaction_read_only \
-         (`lockctl doctor` tells which of the two)"
-    ))
 }
 
 /// The innermost reason, which the driver hides behind a word.

@@ -8,6 +8,7 @@ use crate::calls::about;
 use crate::calls::call::Asked;
 use crate::calls::context::Context;
 use crate::calls::values::{beyond, exactly, in_the_way, millis, order_by_key, read_holder, texts, too_late};
+use crate::error::is_gone;
 use crate::pin::{signed, unsigned};
 use crate::session::Session;
 
@@ -125,6 +126,11 @@ pub(super) async fn renew(context: &Context, session: &Session, claims: &[Claim]
                 answers[index] = Ok(if row.get(0) { Renewal::Renewed } else { Renewal::Lost });
             }
             answers
+        }
+        // The locks went with their table. The next process makes it anew, and may grant each of them.
+        Err(error) if is_gone(&error) => {
+            tracing::warn!(%error, "the locks in PostgreSQL are gone");
+            vec![Ok(Renewal::Lost); claims.len()]
         }
         Err(error) => vec![Err(error); claims.len()],
     }

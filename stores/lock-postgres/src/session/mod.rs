@@ -4,6 +4,7 @@ mod connection;
 pub(crate) mod migrate;
 mod open;
 mod password;
+mod role;
 pub(crate) mod schema;
 mod tls;
 

@@ -2,7 +2,6 @@
 //!
 //! Both are read again for each connection, so a password that is changed is known without a restart.
 
-use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use lock_core::{LockError, Result};
@@ -12,22 +11,18 @@ use tokio_postgres::config::Host;
 use crate::url::Settings;
 
 /// Returns the settings of a connection with a password, if there is one anywhere.
-pub(super) fn added<'a>(config: &'a Config, settings: &Settings) -> Result<Cow<'a, Config>> {
-    if config.get_password().is_some() {
-        return Ok(Cow::Borrowed(config));
-    }
-    let found = match variable("PGPASSWORD") {
-        Some(password) => Some(password),
-        None => in_file(config, settings)?,
-    };
-    Ok(match found {
-        Some(password) => {
-            let mut config = config.clone();
+pub(super) fn added(config: &Config, settings: &Settings) -> Result<Config> {
+    let mut config = config.clone();
+    if config.get_password().is_none() {
+        let found = match variable("PGPASSWORD") {
+            None => in_file(&config, settings)?,
+            found => found,
+        };
+        found.iter().for_each(|password| {
             config.password(password);
-            Cow::Owned(config)
-        }
-        None => Cow::Borrowed(config),
-    })
+        });
+    }
+    Ok(config)
 }
 
 fn variable(name: &str) -> Option<String> {
@@ -48,7 +43,7 @@ fn in_file(config: &Config, settings: &Settings) -> Result<Option<String>> {
         Err(error) => return refused(error.to_string()),
     };
     if is_open_to_others(&file) {
-        return refused("others may read it; run chmod 600 on it".to_owned());
+        return if is_named { refused("others may read it; run chmod 600 on it".to_owned()) } else { Ok(None) };
     }
     Ok(find(&text, config))
 }

@@ -10,11 +10,11 @@ use lock_core::LockError;
 use lock_core::Result;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinHandle;
-use tokio_postgres::config::SslMode;
+use tokio_postgres::config::{SslMode, TargetSessionAttrs};
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, Error, NoTls};
 
 use crate::error::of_connecting;
-use crate::session::password;
+use crate::session::{password, role};
 use crate::url::Settings;
 
 /// Connects, and drives the connection on the current runtime. `heard` is told what the server says by itself.
@@ -23,9 +23,23 @@ pub(crate) async fn connect(
     settings: &Settings,
     heard: impl Fn(AsyncMessage) + Send + 'static,
 ) -> Result<(Client, JoinHandle<()>)> {
+    let mut config = password::added(config, settings)?;
+    let must_write = config.get_target_session_attrs() == TargetSessionAttrs::ReadWrite;
+    config.target_session_attrs(TargetSessionAttrs::Any);
+    let (client, driver) = open(&config, settings, heard).await?;
+    if must_write {
+        role::takes_writes(&client, &settings.node).await?;
+    }
+    Ok((client, driver))
+}
+
+async fn open(
+    config: &Config,
+    settings: &Settings,
+    heard: impl Fn(AsyncMessage) + Send + 'static,
+) -> Result<(Client, JoinHandle<()>)> {
     let encrypted = config.get_ssl_mode() == SslMode::Require;
     let refused = |error: Error| of_connecting(error, &settings.node, encrypted);
-    let config = &*password::added(config, settings)?;
     #[cfg(feature = "tls")]
     if encrypted {
         let verified = rustls::Verified::new(&settings.tls).map_err(|error| {

@@ -90,7 +90,8 @@ pub(super) fn advice(error: &(dyn std::error::Error + 'static)) -> Option<(Strin
         Error::InvalidCertificate(CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. }) => {
             "the clock of this machine is behind, or the certificate of the server was issued with a clock that is ahead"
         }
-        Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+        // The second is that of an authority of the same name, with another key.
+        Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
             "name the authority that signed it by ?ca=FILE, or install that on this machine"
         }
         Error::InvalidCertificate(
