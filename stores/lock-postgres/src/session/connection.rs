@@ -15,9 +15,6 @@ use crate::hosts::{addresses, at, count, race};
 use crate::session::tls::{self, Driver};
 use crate::url::{Settings, node};
 
-/// How long connecting to a host may take, and each statement before the first call, if the URL has no `connect_timeout`.
-const OPENING: Duration = Duration::from_secs(5);
-
 /// How long the answer of a call may take. The server ends a statement sooner, so that a session is given up only if nothing answers.
 pub(crate) const ANSWER: Duration = Duration::from_secs(10);
 
@@ -81,7 +78,7 @@ impl Session {
     async fn at(settings: Settings, config: Config, host: usize, heard: Heard) -> Result<Self> {
         let place = settings.hosts.enter(host)?;
         let one = at(&config, host);
-        let (name, bound) = (node(&one), one.get_connect_timeout().copied().unwrap_or(OPENING));
+        let (name, bound) = (node(&one), settings.hosts.bound(&one));
         let gave_up = Arc::new(AtomicBool::new(false));
         let opening = async {
             let found = addresses(&one).await.map_err(|error| of_address(error, &name))?;
@@ -98,7 +95,9 @@ impl Session {
             };
             race(found.into_iter().map(attempt).collect()).await
         };
-        let (client, driver) = within(bound, opening).await.unwrap_or_else(|| {
+        let opened = within(bound, opening).await;
+        settings.hosts.set_late(opened.is_none());
+        let (client, driver) = opened.unwrap_or_else(|| {
             Err(LockError::not_executed(format!(
                 "PostgreSQL at {name} did not answer within {bound:?} of connecting; check the network, and whether the server is stopped"
             )))

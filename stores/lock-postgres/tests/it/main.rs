@@ -12,6 +12,7 @@ mod pin;
 mod pooled;
 mod queue;
 mod race;
+mod refusals;
 mod sessions;
 mod silence;
 mod standbys;
