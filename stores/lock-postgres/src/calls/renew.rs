@@ -14,7 +14,7 @@ use crate::session::Session;
 /// Claims to renew, and where the answers go.
 pub(crate) type Due = Asked<Vec<Claim>, Vec<Result<Renewal>>>;
 
-/// What the worker that renews is told.
+/// A message to the worker that renews.
 pub(crate) enum Renewals {
     /// A lock may be held from now on: renewals will come.
     Ahead,

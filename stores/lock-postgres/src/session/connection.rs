@@ -30,13 +30,13 @@ const CANCEL: Duration = Duration::from_secs(2);
 /// For how long a session that was given up counts, if the server does not end it.
 const ENDING: Duration = Duration::from_secs(60);
 
-/// What the server says by itself goes here.
+/// Takes what the server says by itself.
 type Heard = Arc<dyn Fn(AsyncMessage) + Send + Sync>;
 
 /// A connection, which ends when this is dropped.
 pub(crate) struct Session {
     client: Client,
-    /// What drives the connection, and its place among those of its host. `None` once the session is given up.
+    /// The driver of the connection, and its place among those of its host. `None` once the session is given up.
     open: Mutex<Option<(Driver, OwnedSemaphorePermit)>>,
     settings: Settings,
     /// The hosts, and at which of them it is.
