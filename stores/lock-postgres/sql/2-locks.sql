@@ -251,15 +251,13 @@ BEGIN
   END LOOP;
 END $$;
 
--- Raises leases that have not ended, and never shortens one. A row that another transaction keeps locked delays no other lease: its answer
--- is null at once. With a patience (ms) the row is waited for, and the call fails if it stays locked.
+-- Raises leases, and never shortens one. A row that another transaction keeps locked delays no other lease: `renewed` is null for it at
+-- once. With patience (ms) the row is waited for, and the call fails if it stays locked.
 CREATE OR REPLACE FUNCTION lock_core.renew_v2(keys text[], owners uuid[], ttls bigint[], durably text, patience bigint)
 RETURNS TABLE (renewed boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   i int;
-  ttl bigint;
-  moment timestamptz;
 BEGIN
   PERFORM lock_core.must_read_committed();
   PERFORM set_config('synchronous_commit', durably, true), set_config('lock_timeout', greatest(patience, 1)::text, true);
@@ -270,16 +268,11 @@ BEGIN
       PERFORM 1 FROM lock_core.lock l WHERE l.key = keys[i] AND l.owner = owners[i] FOR NO KEY UPDATE SKIP LOCKED;
     END IF;
     IF FOUND THEN
-      ttl := least(greatest(ttls[i], 0), 3162240000000);
-      moment := clock_timestamp();
-      UPDATE lock_core.lock l SET until = greatest(lock_core.ends(l.until, l.ttl_ms, moment), moment + lock_core.span(ttl)),
-          ttl_ms = -greatest(ttl, ceil(extract(epoch FROM lock_core.ends(l.until, l.ttl_ms, moment) - moment) * 1000)::bigint)
-        WHERE l.key = keys[i] AND l.owner = owners[i] AND l.until > moment;
-      renewed := FOUND;
+      renewed := lock_core.extend(keys[i], owners[i], ttls[i], clock_timestamp());
+    ELSIF EXISTS (SELECT FROM lock_core.lock l WHERE l.key = keys[i] AND l.owner = owners[i] AND l.until > clock_timestamp()) THEN
+      renewed := NULL;
     ELSE
-      renewed := CASE WHEN EXISTS (
-        SELECT FROM lock_core.lock l WHERE l.key = keys[i] AND l.owner = owners[i] AND l.until > clock_timestamp()
-      ) THEN NULL ELSE false END;
+      renewed := false;
     END IF;
     RETURN NEXT;
   END LOOP;
@@ -287,9 +280,22 @@ END $$;
 
 -- For builds before version 3.
 CREATE OR REPLACE FUNCTION lock_core.renew_v1(keys text[], owners uuid[], ttls bigint[], durably text) RETURNS TABLE (renewed boolean)
-LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-  SELECT r.renewed FROM lock_core.renew_v2(keys, owners, ttls, durably, 1000) r
-$$;
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  RETURN QUERY SELECT coalesce(r.renewed, false) FROM lock_core.renew_v2(keys, owners, ttls, durably, 1000) r;
+END $$;
+
+-- Extends a lease that has not ended, whose row is locked.
+CREATE OR REPLACE FUNCTION lock_core.extend(k text, o uuid, ms bigint, moment timestamptz) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  ttl bigint := least(greatest(ms, 0), 3162240000000);
+BEGIN
+  UPDATE lock_core.lock l SET until = greatest(lock_core.ends(l.until, l.ttl_ms, moment), moment + lock_core.span(ttl)),
+      ttl_ms = -greatest(ttl, ceil(extract(epoch FROM lock_core.ends(l.until, l.ttl_ms, moment) - moment) * 1000)::bigint)
+    WHERE l.key = k AND l.owner = o AND l.until > moment;
+  RETURN FOUND;
+END $$;
 
 -- Ends claims: leaves their queues, frees what they hold or keeps it for a while, notes the runs that end with them, and grants what is
 -- free to the next. `every` is null where no run ends. A release that grants commits durably; one that only frees would, if it were

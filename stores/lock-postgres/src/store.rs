@@ -47,7 +47,7 @@ impl PostgresStore {
     /// | `sslmode=verify-full`, `require` | TLS, always verified (feature `tls`); default: none |
     /// | `ca=FILE`, `sslrootcert=FILE` | the authorities (PEM) that servers are trusted by, instead of those of this machine |
     ///
-    /// Of several hosts the one that takes writes is used.
+    /// Of several hosts the one that takes writes is used. `connect_timeout=` bounds how long each of them may take to let in a session.
     ///
     /// # Errors
     ///

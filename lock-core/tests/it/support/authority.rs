@@ -21,8 +21,15 @@ impl Authority {
 
     /// A certificate for a name or an address, and its key.
     pub(crate) fn issue(&self, name: &str) -> (String, String) {
+        self.issue_with(&[name], |_| {})
+    }
+
+    /// A certificate for some names that differs from the usual one, and its key.
+    pub(crate) fn issue_with(&self, names: &[&str], differs: impl FnOnce(&mut CertificateParams)) -> (String, String) {
         let key = KeyPair::generate().unwrap();
-        let certificate = CertificateParams::new(vec![name.to_owned()]).unwrap().signed_by(&key, &self.0).unwrap();
-        (certificate.pem(), key.serialize_pem())
+        let mut params =
+            CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).unwrap();
+        differs(&mut params);
+        (params.signed_by(&key, &self.0).unwrap().pem(), key.serialize_pem())
     }
 }

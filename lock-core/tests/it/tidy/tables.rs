@@ -293,7 +293,7 @@ pub(super) const TABLES: &[Layers] = &[
     Layers {
         source: POSTGRES,
         within: "session",
-        modules: &[&["schema", "tls"], &["connection"], &["migrate"], &["open"]],
+        modules: &[&["password", "role", "schema"], &["tls"], &["connection"], &["migrate"], &["open"]],
     },
     Layers {
         source: POSTGRES,

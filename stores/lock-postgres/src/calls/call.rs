@@ -23,7 +23,7 @@ pub(crate) struct Asked<Q, A> {
     pub(crate) since: Timestamp,
 }
 
-/// What the database is asked.
+/// A question to the database.
 pub(crate) enum Call {
     Acquire(Asked<AcquireRequest, Result<Attempt>>),
     Release(Asked<Release, Result<Freed>>),
@@ -73,7 +73,7 @@ impl Call {
     }
 }
 
-/// What leaves together.
+/// Calls that leave together.
 pub(crate) enum Batch {
     Acquires(Vec<Asked<AcquireRequest, Result<Attempt>>>),
     Releases(Vec<Asked<Release, Result<Freed>>>),
@@ -103,7 +103,7 @@ impl Batch {
     }
 }
 
-/// What came of a batch.
+/// The outcome of a batch.
 #[derive(Default)]
 pub(crate) struct Sent {
     /// The server takes no writes: another one may be the primary now.

@@ -8,13 +8,13 @@ use tokio_postgres::types::Type;
 use crate::calls::call::Asked;
 use crate::calls::context::Context;
 use crate::calls::values::{exactly, millis, order_by_key, texts};
-use crate::error::is_of_a_value;
+use crate::error::{has_moved_away, is_gone, is_of_a_value};
 use crate::session::Session;
 
 /// Claims to renew, and where the answers go.
 pub(crate) type Due = Asked<Vec<Claim>, Vec<Result<Renewal>>>;
 
-/// What the worker that renews is told.
+/// A message to the worker that renews.
 pub(crate) enum Renewals {
     /// A lock may be held from now on: renewals will come.
     Ahead,
@@ -45,8 +45,17 @@ pub(crate) async fn renew(context: &Context, session: &Session, due: Due) -> Opt
             answers
         }
         Err(error) => {
+            if has_moved_away(&error) {
+                drop(session.close());
+            }
+            // If the locks went with their table, the next process makes it anew, and may grant each of them.
+            let gone = is_gone(&error);
+            if gone {
+                tracing::warn!(%error, "the locks in PostgreSQL are gone");
+            }
+            let answer = if gone { Ok(Renewal::Lost) } else { Err(error) };
             let count = claims.len();
-            drop(due.answer.send(vec![Err(error); count]));
+            drop(due.answer.send(vec![answer; count]));
             return None;
         }
     };

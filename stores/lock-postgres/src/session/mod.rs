@@ -3,6 +3,8 @@
 mod connection;
 pub(crate) mod migrate;
 mod open;
+mod password;
+mod role;
 pub(crate) mod schema;
 mod tls;
 

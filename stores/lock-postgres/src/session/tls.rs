@@ -1,6 +1,8 @@
 //! From an address to a connection, over TLS where the URL says so.
 
 #[cfg(feature = "tls")]
+mod binding;
+#[cfg(feature = "tls")]
 mod rustls;
 
 #[cfg(feature = "tls")]
@@ -8,11 +10,11 @@ use lock_core::LockError;
 use lock_core::Result;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, duplex};
 use tokio::task::JoinHandle;
-#[cfg(feature = "tls")]
-use tokio_postgres::config::SslMode;
-use tokio_postgres::{AsyncMessage, CancelToken, Client, Config, Connection, NoTls};
+use tokio_postgres::config::{SslMode, TargetSessionAttrs};
+use tokio_postgres::{AsyncMessage, CancelToken, Client, Config, Connection, Error, NoTls};
 
 use crate::error::of_connecting;
+use crate::session::{password, role};
 use crate::url::Settings;
 
 /// Drives a connection on the runtime that it was opened on, until this is dropped.
@@ -43,10 +45,34 @@ pub(crate) async fn connect(
     name: &str,
     heard: impl Fn(AsyncMessage) + Send + 'static,
 ) -> Result<(Client, Driver)> {
-    let refused = |error| of_connecting(error, name);
+    let mut config = password::added(config, settings)?;
+    let must_write = config.get_target_session_attrs() == TargetSessionAttrs::ReadWrite;
+    config.target_session_attrs(TargetSessionAttrs::Any);
+    let (client, driver) = open(&config, settings, name, heard).await?;
+    if must_write {
+        role::takes_writes(&client, name).await?;
+    }
+    Ok((client, driver))
+}
+
+async fn open(
+    config: &Config,
+    settings: &Settings,
+    name: &str,
+    heard: impl Fn(AsyncMessage) + Send + 'static,
+) -> Result<(Client, Driver)> {
+    let encrypted = config.get_ssl_mode() == SslMode::Require;
+    let refused = |error: Error| of_connecting(error, name, encrypted);
     #[cfg(feature = "tls")]
-    if config.get_ssl_mode() == SslMode::Require {
-        let (client, connection) = config.connect(verified(settings)?).await.map_err(refused)?;
+    if encrypted {
+        let unproven = |error: Error| match rustls::advice(&error) {
+            Some((reason, advice)) => {
+                LockError::misconfigured(format!("PostgreSQL at {name} does not prove its name: {reason}; {advice}"))
+                    .with_source(error)
+            }
+            None => refused(error),
+        };
+        let (client, connection) = config.connect(verified(settings)?).await.map_err(unproven)?;
         return Ok((client, drive(connection, heard)));
     }
     let _ = settings;
@@ -56,7 +82,7 @@ pub(crate) async fn connect(
 
 #[cfg(feature = "tls")]
 fn verified(settings: &Settings) -> Result<rustls::Verified> {
-    rustls::Verified::new(settings.ca.as_deref())
+    rustls::Verified::new(&settings.tls)
         .map_err(|error| LockError::misconfigured(format!("no certificate can be checked: {error}")).with_source(error))
 }
 

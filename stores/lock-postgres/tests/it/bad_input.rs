@@ -108,11 +108,14 @@ fn a_user_needs_the_functions_and_nothing_else() {
 
 #[test]
 #[limit]
-fn a_server_that_takes_no_writes_is_called_a_standby() {
+fn a_user_who_may_only_read_is_told_what_to_set() {
     on_runtime(async {
         let server = server();
         server.run("CREATE ROLE reader LOGIN; ALTER ROLE reader SET default_transaction_read_only = on");
-        says(&refusal(&url(&server, "reader", "")).await, LockErrorKind::Unavailable, &["standby", "primary"]);
+        let error = refusal(&url(&server, "reader", "")).await;
+        let remedy = "ALTER ROLE reader SET default_transaction_read_only = off";
+        says(&error, LockErrorKind::Unavailable, &["only read", remedy]);
+        assert!(!error.to_string().contains("standby"), "{error}");
         let nobody = PostgresStore::new("postgres://test@127.0.0.1:1/postgres").unwrap();
         says(&nobody.ping().await.unwrap_err(), LockErrorKind::Unavailable, &["there is no PostgreSQL at 127.0.0.1:1"]);
         let other = PostgresStore::new(&server.url().replace("/postgres", "/nowhere")).unwrap();

@@ -16,7 +16,9 @@ use crate::support::{LONG, ask, claim, granted, on_runtime, pin};
 const FIRST: &str = include_str!("../fixtures/v1.sql");
 
 /// The statements that the store sends by itself.
-const SENT: [&str; 8] = [
+const SENT: [&str; 10] = [
+    include_str!("../../src/session/role.rs"),
+    include_str!("../../src/doctor/horizon.rs"),
     include_str!("../../src/session/migrate.rs"),
     include_str!("../../src/session/open.rs"),
     include_str!("../../src/session/connection.rs"),

@@ -14,7 +14,9 @@ mod pin;
 mod pooled;
 mod queue;
 mod race;
+mod refusals;
 mod sessions;
+mod silence;
 mod standbys;
 mod support;
 #[cfg(feature = "tls")]
