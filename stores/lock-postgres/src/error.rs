@@ -4,7 +4,7 @@ use lock_core::LockError;
 use tokio_postgres::Error;
 use tokio_postgres::error::{DbError, Severity, SqlState};
 
-/// What an administrator runs to make the schema, or to bring an older one up to date.
+/// The files that an administrator runs to make the schema, or to bring an older one up to date.
 pub(crate) const RUN: &str =
     "the files of sql/ of the crate lock-postgres, in the order of their names and in one transaction";
 

@@ -65,7 +65,9 @@ async fn hear<F: Future<Output = Result<()>>>(settings: &Settings, sweep: impl F
         }
     }
     // Held for as long as somebody listens: whoever grants tries to get it.
-    session.ask(&format!("SELECT pg_catalog.pg_advisory_lock({}.presence_v1($1))", settings.schema), &[(&id, Type::TEXT)]).await?;
+    session
+        .ask(&format!("SELECT pg_catalog.pg_advisory_lock({}.presence_v1($1))", settings.schema), &[(&id, Type::TEXT)])
+        .await?;
     inbox.set_open(true);
     inbox.reconnected();
     // Beside the messages: many of them keep nobody from sweeping, and a sweep keeps no grant waiting.

@@ -45,7 +45,9 @@ pub(crate) async fn check(session: &Session, settings: &Settings, may_make: bool
     // Before the first grant: this server may have been promoted, and lack the last tokens of the one before.
     let rows = session.ask(&format!("SELECT {name}.arrived_v1()"), &[]).await?;
     if rows.first().is_some_and(|row| row.get(0)) {
-        tracing::info!("the locks in PostgreSQL are on another server than before; tokens go on above those of the server before");
+        tracing::info!(
+            "the locks in PostgreSQL are on another server than before; tokens go on above those of the server before"
+        );
     }
     Ok(())
 }
@@ -101,7 +103,9 @@ impl Installed {
 }
 
 pub(crate) async fn exists(session: &Session, schema: &str) -> Result<bool> {
-    let rows = session.ask(&format!("SELECT FROM pg_catalog.pg_namespace WHERE nspname OPERATOR(pg_catalog.=) '{schema}'"), &[]).await?;
+    let rows = session
+        .ask(&format!("SELECT FROM pg_catalog.pg_namespace WHERE nspname OPERATOR(pg_catalog.=) '{schema}'"), &[])
+        .await?;
     Ok(!rows.is_empty())
 }
 

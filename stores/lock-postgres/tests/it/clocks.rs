@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use lock_core::testing::{PostgresServer, limit};
-use lock_core::{AcquireRequest, Attempt, Claim, FencingToken, Freed, HolderInfo, LockBackend as _, LockManager, Release, Renewal};
+use lock_core::{
+    AcquireRequest, Attempt, Claim, FencingToken, Freed, HolderInfo, LockBackend as _, LockManager, Release, Renewal,
+};
 use lock_postgres::PostgresStore;
 
 use crate::support::{LONG, ask, claim, granted, on_runtime, session};
@@ -120,7 +122,8 @@ fn a_lease_ends_with_its_time_and_never_before_it_when_the_clock_was_set_back() 
         assert!(left(&store, "held").await.unwrap() > 9 * LONG);
         set(&server, "-59 minutes");
         // The first answer tells the store what the clock shows.
-        let _late = store.try_acquire(&AcquireRequest::new(claim("other", LONG), HolderInfo::new("here", 1, "test"))).await;
+        let _late =
+            store.try_acquire(&AcquireRequest::new(claim("other", LONG), HolderInfo::new("here", 1, "test"))).await;
         granted(&store, &gone).await;
         assert!(left(&store, "held").await.unwrap() > 8 * LONG);
     });

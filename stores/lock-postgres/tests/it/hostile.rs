@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use lock_core::testing::{EventLog, PostgresServer, inbox, limit};
 use lock_core::{
-    AcquireRequest, Blocked, BlockedNotes as _, Doctor as _, DoneMarks as _, FindingGrade, Freed, HolderInfo, Inspector as _,
-    JobRecords as _, JobVersion, LockBackend as _, LockKey, Release, Renewal, Ticket,
+    AcquireRequest, Blocked, BlockedNotes as _, Doctor as _, DoneMarks as _, FindingGrade, Freed, HolderInfo,
+    Inspector as _, JobRecords as _, JobVersion, LockBackend as _, LockKey, Release, Renewal, Ticket,
 };
 use lock_postgres::PostgresStore;
 use tokio_postgres::Client;
@@ -110,7 +110,9 @@ fn server() -> PostgresServer {
         let made = server.run(&format!("SELECT count(*) FROM {what} = 'public'::regnamespace"));
         assert!(made.parse::<u32>().unwrap() > least, "{made} of {what}");
     }
-    server.run("ALTER ROLE app SET search_path = public, pg_catalog; ALTER ROLE owner SET search_path = public, pg_catalog");
+    server.run(
+        "ALTER ROLE app SET search_path = public, pg_catalog; ALTER ROLE owner SET search_path = public, pg_catalog",
+    );
     server
 }
 
@@ -190,7 +192,8 @@ fn nothing_that_another_role_makes_runs_as_a_user_of_the_store_nor_as_its_owner(
         server.run(&format!("SET ROLE owner; {FIRST}"));
         granted(&PostgresStore::new(&url(&server, "owner", "")).unwrap(), &claim("migrates", LONG)).await;
         granted(&PostgresStore::new(&url(&server, "owner", "?schema=fresh")).unwrap(), &claim("makes", LONG)).await;
-        let by_hand = format!("SET ROLE owner; SET search_path = public, pg_catalog; {}", PostgresStore::schema("by_hand"));
+        let by_hand =
+            format!("SET ROLE owner; SET search_path = public, pg_catalog; {}", PostgresStore::schema("by_hand"));
         assert_eq!(server.run(&format!("{by_hand}; SHOW search_path")), "public, pg_catalog", "it is put back");
         server.run("GRANT USAGE ON SCHEMA lock_core TO app; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA lock_core TO app");
         server.run("DELETE FROM lock_core.lock");

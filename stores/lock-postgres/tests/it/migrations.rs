@@ -6,7 +6,7 @@ use lock_postgres::PostgresStore;
 
 use crate::support::{LONG, claim, granted, on_runtime, refused};
 
-/// What builds of the first version made, and what those of the second added.
+/// The schema that builds of the first version made, and the part that those of the second added.
 const FIRST: &str = include_str!("../fixtures/v1.sql");
 const SECOND: &str = include_str!("../fixtures/v2.sql");
 
@@ -161,7 +161,7 @@ fn functions_that_are_missing_are_made_by_the_owner_and_named_to_others() {
     });
 }
 
-/// What an administrator has granted since stays, and what is new belongs to nobody else.
+/// Rights that an administrator has granted since stay, and no other role may call a new function.
 #[test]
 #[limit]
 fn a_schema_of_each_version_is_brought_up_to_date_with_the_rights_that_were_granted() {

@@ -328,7 +328,8 @@ fn several_locks_of_which_one_is_pinned_are_refused_until_the_commit() {
         pin(&client, "set, pinned", token).await.unwrap();
         ended(&session(&server).await, "set, pinned").await;
         let several = ["set, free", "set, pinned"].map(|key| {
-            let mut one = lock_core::AcquireRequest::new(claim(key, LONG), lock_core::HolderInfo::new("here", 1, "test"));
+            let mut one =
+                lock_core::AcquireRequest::new(claim(key, LONG), lock_core::HolderInfo::new("here", 1, "test"));
             one.execute_within = LONG;
             one
         });

@@ -149,7 +149,10 @@ fn an_acquire_whose_deadline_has_passed_is_not_executed() {
         let taken = "SELECT count(*) FROM lock_core.lock WHERE key LIKE 'late%' AND until > now()";
         let waits = "SELECT count(*) FROM lock_core.waiter WHERE key LIKE 'late%'";
         for late in [one("- interval '1 ms'"), all("- interval '1 ms'")] {
-            assert_eq!((server.run(&late), server.run(taken), server.run(waits)), ("late".into(), "0".into(), "0".into()));
+            assert_eq!(
+                (server.run(&late), server.run(taken), server.run(waits)),
+                ("late".into(), "0".into(), "0".into())
+            );
         }
         assert_eq!(server.run(&all("+ interval '1 minute'")), "granted");
         assert_eq!(server.run(taken), "2");
@@ -166,7 +169,8 @@ fn a_lease_that_has_ended_is_not_renewed() {
         granted(&store, &held).await;
         crate::support::ended(&session(&server).await, "over").await;
         assert_eq!(store.renew(std::slice::from_ref(&held)).await, [Ok(lock_core::Renewal::Lost)]);
-        let as_before = format!("SELECT * FROM lock_core.renew_v1('{{over}}', '{{{}}}', '{{60000}}', 'on')", held.owner.to_hex());
+        let as_before =
+            format!("SELECT * FROM lock_core.renew_v1('{{over}}', '{{{}}}', '{{60000}}', 'on')", held.owner.to_hex());
         assert_eq!(server.run(&as_before), "f");
         granted(&store, &claim("over", LONG)).await;
     });
@@ -206,7 +210,9 @@ fn a_sweep_passes_over_what_a_transaction_keeps_and_what_somebody_waits_for() {
             .unwrap();
         let sweep = "SET lock_timeout = '100ms'; SELECT lock_core.sweep_v1(lock_core.sweep_begin_v1())";
         server.run(sweep);
-        let left = |table: &str, what: &str| server.run(&format!("SELECT string_agg({what}, ', ' ORDER BY {what}) FROM lock_core.{table}"));
+        let left = |table: &str, what: &str| {
+            server.run(&format!("SELECT string_agg({what}, ', ' ORDER BY {what}) FROM lock_core.{table}"))
+        };
         assert_eq!(left("lock", "key"), "waited for");
         assert_eq!(left("fence", "resource"), "admitted, free, waited for", "a name that was admitted stays known");
         assert_eq!([left("done", "version"), left("job", "key"), left("blocked", "key")], ["v1", "k", "k"]);
@@ -216,7 +222,11 @@ fn a_sweep_passes_over_what_a_transaction_keeps_and_what_somebody_waits_for() {
         assert!(stale.contains("stale"), "{stale}");
         server.run("UPDATE lock_core.meta SET swept = now() + interval '1 year'");
         server.run(sweep);
-        assert_eq!([left("job", "key"), left("blocked", "key")], ["", ""], "also after a clock that was ahead was set back");
+        assert_eq!(
+            [left("job", "key"), left("blocked", "key")],
+            ["", ""],
+            "also after a clock that was ahead was set back"
+        );
         assert!(server.try_run("SELECT lock_core.admit('admitted', 1)").is_err());
     });
 }
@@ -242,7 +252,8 @@ fn a_mark_waits_for_no_transaction_without_end() {
         let mark = format!("BEGIN; SELECT lock_core.mark_done('marked twice', {token}, 'v1')");
         client.batch_execute(&mark).await.unwrap();
         let version = lock_core::JobVersion::new("v1").unwrap();
-        let call = format!("SELECT lock_core.mark_done_v1('marked twice', '{}', 'v1', NULL, 'on')", held.owner.to_hex());
+        let call =
+            format!("SELECT lock_core.mark_done_v1('marked twice', '{}', 'v1', NULL, 'on')", held.owner.to_hex());
         let said = server.try_run(&call).unwrap_err();
         assert!(said.contains("lock timeout"), "{said}");
         assert!(store.mark_done(&held, &version, None).await.is_err());

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use lock_core::testing::{PostgresServer, limit};
-use lock_core::{AcquireRequest, Attempt, Claim, Freed, HolderInfo, LockBackend, LockErrorKind, Release, Renewal, Ticket};
+use lock_core::{
+    AcquireRequest, Attempt, Claim, Freed, HolderInfo, LockBackend, LockErrorKind, Release, Renewal, Ticket,
+};
 use lock_postgres::PostgresStore;
 
 use crate::support::{LONG, claim, granted, on_runtime, pid, pin, refusal, session};
@@ -41,7 +43,9 @@ fn a_name_that_the_database_cannot_write_is_refused_and_its_neighbours_go_on() {
         let asked = claims.iter().map(request).map(|request| async move { store.try_acquire(&request).await });
         for (index, one) in all(asked).into_iter().enumerate() {
             match one.await.unwrap() {
-                Err(error) => assert!(is_bad(index) && error.kind() == LockErrorKind::Misconfigured, "{index}: {error}"),
+                Err(error) => {
+                    assert!(is_bad(index) && error.kind() == LockErrorKind::Misconfigured, "{index}: {error}")
+                }
                 Ok(granted) => assert!(!is_bad(index) && is_granted(&granted), "{index}"),
             }
         }
@@ -52,7 +56,9 @@ fn a_name_that_the_database_cannot_write_is_refused_and_its_neighbours_go_on() {
         let freed = claims.iter().cloned().map(|claim| async move { store.release(&Release::new(claim)).await });
         for (index, one) in all(freed).into_iter().enumerate() {
             match one.await.unwrap() {
-                Err(error) => assert!(is_bad(index) && error.kind() == LockErrorKind::Misconfigured, "{index}: {error}"),
+                Err(error) => {
+                    assert!(is_bad(index) && error.kind() == LockErrorKind::Misconfigured, "{index}: {error}")
+                }
                 Ok(freed) => assert!(!is_bad(index) && freed == Freed::Released, "{index}"),
             }
         }
@@ -105,7 +111,8 @@ fn what_another_program_leaves_in_a_queue_fails_no_release_and_no_acquire() {
         assert_eq!(store.release(&Release::new(held.clone())).await, Ok(Freed::Released));
         // Each of them may have it for a moment, and none for longer than an hour.
         while !is_granted(&store.try_acquire(&request(&held)).await.unwrap()) {
-            let longest = server.run("SELECT max(until) < now() + interval '61 minutes' FROM lock_core.lock WHERE key = 'k'");
+            let longest =
+                server.run("SELECT max(until) < now() + interval '61 minutes' FROM lock_core.lock WHERE key = 'k'");
             assert_eq!(longest, "t");
             server.run("UPDATE lock_core.lock SET until = now() WHERE key = 'k'");
         }
@@ -177,7 +184,8 @@ fn an_advisory_lock_of_a_stranger_is_no_pin() {
         let url = server.url().replace("test@", "stranger@");
         let (stranger, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
         tokio::spawn(connection);
-        let takes = format!("BEGIN; SELECT pg_advisory_xact_lock_shared({number}); SELECT pg_advisory_lock_shared({number})");
+        let takes =
+            format!("BEGIN; SELECT pg_advisory_xact_lock_shared({number}); SELECT pg_advisory_lock_shared({number})");
         stranger.batch_execute(&takes).await.unwrap();
         let details = async || store.entry(&held.key).await.unwrap().unwrap().details;
         assert_eq!(details().await, []);
