@@ -20,7 +20,7 @@ works    server                               PostgreSQL 15
 works    primary                              it takes writes
 works    schema                               lock_core is not there yet; whoever takes the first lock makes it
 works    waiters                              told at once
-works    max_connections                      200, of which a process takes 5; 10 or more are free
+works    max_connections                      200, of which a process takes 6; 12 or more are free
 works    synchronous_commit                   on for grants and renewals; on for this user's own transactions
 works    synchronous_standby_names            none, and nobody follows this server: locks survive what its disk survives
 works    default_transaction_isolation        read committed
@@ -71,7 +71,7 @@ fn the_code_says_whether_locks_can_be_taken() {
     refused.assert_code(4);
     assert!(
         refused.stdout.contains("no lock can be taken")
-            && refused.stdout.contains("-> run sql/v1.sql and then sql/v2.sql")
+            && refused.stdout.contains("-> run the files of sql/ of the crate lock-postgres")
     );
     let nobody = lockctl_at("postgres://u:s3cret@127.0.0.1:1/shop", &["doctor"]);
     nobody.assert_code(3);

@@ -1,66 +1,102 @@
-//! What an error of the database says about a command, in a sentence.
+//! What an error of the database says about a command, in a sentence: the server's own words, and what to do about them.
 
 use lock_core::LockError;
 use tokio_postgres::Error;
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{DbError, Severity, SqlState};
+
+/// The files that an administrator runs to make the schema, or to bring an older one up to date.
+pub(crate) const RUN: &str =
+    "the files of sql/ of the crate lock-postgres, in the order of their names and in one transaction";
 
 /// Says what became of a command that failed, and what to do.
 ///
-/// An error that the server answers undoes the statement, which was a transaction by itself. Only where the connection ends
-/// instead of an answer it is not known.
+/// An error that the server answers undoes the statement, which was a transaction by itself. Where the connection or the session ends
+/// instead, it may have been committed a moment before.
 pub(crate) fn of_command(error: Error, schema: &str) -> LockError {
-    let Some(db) = error.as_db_error() else {
-        return LockError::unavailable(
-            "the connection to PostgreSQL ended before the answer came; whether the command was executed is not known",
-        )
-        .with_source(error);
+    let refused = match error.as_db_error() {
+        None => LockError::unavailable(format!(
+            "the connection to PostgreSQL ended before the answer came ({}); whether the command was executed is not known",
+            cause(&error)
+        )),
+        Some(db) => of_pooler(db).or_else(|| refusal(db, schema)).unwrap_or_else(|| {
+            let (code, said) = (db.code().code(), said(db));
+            match db.parsed_severity() {
+                Some(Severity::Fatal | Severity::Panic) => LockError::unavailable(format!(
+                    "PostgreSQL ended the session ({code}): {said}; whether the command was executed is not known"
+                )),
+                _ => LockError::not_executed(format!("PostgreSQL refused the command ({code}): {said}")),
+            }
+        }),
     };
-    let (code, said) = (db.code().clone(), db.message().to_owned());
-    refusal(&code, &said, schema)
-        .unwrap_or_else(|| match code.code() {
-            // The session is ended, perhaps after the commit and before its answer.
-            code if code.starts_with("57P") => LockError::unavailable(format!(
-                "PostgreSQL ended the session: {said}; whether the command was executed is not known"
-            )),
-            code => LockError::not_executed(format!("PostgreSQL refused the command ({code}): {said}")),
-        })
-        .with_source(error)
+    refused.with_source(error)
+}
+
+/// Returns the code that the server gave an error, if it was the server's.
+fn code_of(error: &LockError) -> Option<&SqlState> {
+    std::error::Error::source(error).and_then(|source| source.downcast_ref::<Error>()).and_then(Error::code)
 }
 
 /// Returns whether the server takes no writes any more: another one may be the primary.
 pub(crate) fn has_moved_away(error: &LockError) -> bool {
-    let cause = std::error::Error::source(error).and_then(|source| source.downcast_ref::<Error>());
-    cause.and_then(Error::code) == Some(&SqlState::READ_ONLY_SQL_TRANSACTION)
+    has_code(error, "25006")
 }
 
-/// Says why there is no connection.
-pub(crate) fn of_connecting(error: Error, node: &str) -> LockError {
-    let text = match error.as_db_error() {
-        Some(db) => match refusal(db.code(), db.message(), "the schema") {
-            Some(refused) => return refused.with_source(error),
-            None => format!("PostgreSQL at {node} lets nobody in ({}): {}", db.code().code(), db.message()),
-        },
-        None if cause(&error).contains("does not allow writes") => format!(
-            "PostgreSQL at {node} is a standby, which grants no locks; name the primary in the URL, or both hosts, of which the one \
-             that takes writes is used"
-        ),
-        None if cause(&error).contains("certificate") => {
-            return LockError::misconfigured(format!(
-                "PostgreSQL at {node} does not prove its name: {}; name the host for which its certificate is, and the authority that \
-                 signed it by ?ca=FILE, or install that on this machine",
-                cause(&error)
-            ))
-            .with_source(error);
-        }
-        None if cause(&error).contains("does not support TLS") => {
-            return LockError::misconfigured(format!(
-                "PostgreSQL at {node} has no TLS; set ssl = on there, or leave sslmode= out of the URL"
-            ))
-            .with_source(error);
-        }
-        None => format!("there is no PostgreSQL at {node}: {}", cause(&error)),
+/// Returns whether the server refused a value that it was given: the same command with other values may succeed.
+pub(crate) fn is_of_a_value(error: &LockError) -> bool {
+    has_code(error, "22") || has_code(error, "23")
+}
+
+/// Returns whether the server refused the command with a code that begins so.
+pub(crate) fn has_code(error: &LockError, code: &str) -> bool {
+    code_of(error).is_some_and(|found| found.code().starts_with(code))
+}
+
+/// Returns whether the server gave up waiting for a row, or another lock, that somebody else has.
+pub(crate) fn is_blocked(error: &LockError) -> bool {
+    has_code(error, "55P03")
+}
+
+/// Says why a host has no address.
+pub(crate) fn of_address(error: std::io::Error, node: &str) -> LockError {
+    LockError::not_executed(format!("there is no PostgreSQL at {node}: {error}")).with_source(error)
+}
+
+/// Returns whether the tables of the locks are gone, and every lock with them: another process may make them again and grant anything.
+pub(crate) fn is_gone(error: &LockError) -> bool {
+    matches!(code_of(error), Some(code) if [SqlState::INVALID_SCHEMA_NAME, SqlState::UNDEFINED_TABLE].contains(code))
+}
+
+/// Says why there is no connection. `encrypted` tells whether TLS was used.
+pub(crate) fn of_connecting(error: Error, node: &str, encrypted: bool) -> LockError {
+    let refused = match error.as_db_error() {
+        Some(db) => of_pooler(db).unwrap_or_else(|| at_the_door(db, node, encrypted)),
+        None => of_driver(&cause(&error), node),
     };
-    LockError::not_executed(text).with_source(error)
+    refused.with_source(error)
+}
+
+/// Says why the driver gave up.
+fn of_driver(cause: &str, node: &str) -> LockError {
+    match cause {
+        _ if cause.contains("does not support TLS") => LockError::misconfigured(format!(
+            "PostgreSQL at {node} has no TLS; set ssl = on there, or leave sslmode= out of the URL"
+        )),
+        "password missing" => LockError::misconfigured(format!(
+            "PostgreSQL at {node} asks for a password, and there is none in the URL, in PGPASSWORD or in a password file (PGPASSFILE, \
+             ~/.pgpass)"
+        )),
+        _ if cause.contains("channel binding") => LockError::misconfigured(format!(
+            "PostgreSQL at {node} did not bind the login to its certificate, which channel_binding=require asks for ({cause}); that needs \
+             a password of SCRAM-SHA-256 there, and a certificate signed by RSA (PKCS #1) or ECDSA; or leave channel_binding= out of the URL"
+        )),
+        _ if cause.starts_with("unsupported authentication") || cause.starts_with("unsupported SASL") => {
+            LockError::misconfigured(format!(
+                "PostgreSQL at {node} lets this user in by a way that this store has not ({cause}); use a password, or a client \
+                 certificate, in its pg_hba.conf"
+            ))
+        }
+        _ => LockError::not_executed(format!("there is no PostgreSQL at {node}: {cause}")),
+    }
 }
 
 /// The innermost reason, which the driver hides behind a word.
@@ -72,41 +108,129 @@ fn cause(error: &Error) -> String {
     cause.to_string()
 }
 
+/// The server's own words.
+fn said(db: &DbError) -> String {
+    // The hint about a function that is missing speaks of types, which is another mistake.
+    let hint = db.hint().filter(|_| *db.code() != SqlState::UNDEFINED_FUNCTION);
+    let more: Vec<&str> = db.detail().into_iter().chain(hint).map(|text| text.trim_end_matches('.')).collect();
+    match more.is_empty() {
+        true => db.message().to_owned(),
+        false => format!("{} ({})", db.message(), more.join("; ")),
+    }
+}
+
+/// Says why a server lets nobody in. What it calls its functions is the same in every language.
+fn at_the_door(db: &DbError, node: &str, encrypted: bool) -> LockError {
+    let (code, said, routine) = (db.code().code(), said(db), db.routine().unwrap_or_default());
+    let mend = |text: String| LockError::misconfigured(format!("PostgreSQL at {node} {text}"));
+    match code {
+        "28000" if said.contains("client certificate") => mend(format!(
+            "refuses the user or the password: {said}; name a certificate and its key by sslcert=FILE&sslkey=FILE"
+        )),
+        "28000" if routine == "ClientAuthentication" && !encrypted => mend(format!(
+            "lets nobody in without TLS, or not from this host: {said}; if its pg_hba.conf has a line hostssl for this user, add \
+             sslmode=verify-full to the URL, with the cargo feature `tls` of lock-postgres, and otherwise add a line there"
+        )),
+        "28000" if routine == "ClientAuthentication" => mend(format!(
+            "has no rule by which this user comes in from this host: {said}; add a line for user, database and host to its pg_hba.conf"
+        )),
+        "28P01" => mend(format!(
+            "refuses the user or the password: {said}; check both in the URL, or the password in PGPASSWORD or the password file"
+        )),
+        "28000" => {
+            mend(format!("refuses the user or the password: {said}; the user must exist there, and be one with LOGIN"))
+        }
+        "3D000" => mend(format!("has no such database: {said}; create it, or name another in the URL")),
+        "42501" => mend(format!(
+            "lets this user into no session: {said}; have an owner run GRANT CONNECT ON DATABASE <database> TO <user>"
+        )),
+        "53300" => no_connection(&said, routine),
+        "57P03" => {
+            LockError::not_executed(format!("PostgreSQL at {node} is not ready ({code}): {said}; try again later"))
+        }
+        _ => LockError::not_executed(format!("PostgreSQL at {node} lets nobody in ({code}): {said}")),
+    }
+}
+
+/// Says which of the limits on connections was reached.
+fn no_connection(said: &str, routine: &str) -> LockError {
+    let (whose, remedy) = match routine {
+        "InitializeSessionUserId" => ("for this user", "raise its limit with ALTER ROLE <user> CONNECTION LIMIT"),
+        "CheckMyDatabase" => ("for this database", "raise its limit with ALTER DATABASE <database> CONNECTION LIMIT"),
+        _ => ("", "raise max_connections"),
+    };
+    let whose = if whose.is_empty() { String::new() } else { format!(" {whose}") };
+    LockError::not_executed(format!(
+        "PostgreSQL takes no more connections{whose}: {said}; {remedy}, or put a pooler before it"
+    ))
+}
+
+/// Says what a pooler refuses by itself. It has no names of functions, and no language but one.
+fn of_pooler(db: &DbError) -> Option<LockError> {
+    if db.routine().is_some() {
+        return None;
+    }
+    let said = db.message();
+    let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
+    let (mend, advice) = if says(&["query_wait_timeout"]) {
+        (
+            false,
+            "no session of the server became free in time: look for transactions that stay open, or raise the size of the pool",
+        )
+    } else if says(&["server_login_retry", "cannot connect to server", "server conn crashed", "server login failed"]) {
+        (false, "it cannot reach PostgreSQL itself: look whether that runs, and whether it lets the pooler in")
+    } else if says(&["no more connections allowed"]) {
+        (false, "raise max_client_conn of the pooler")
+    } else if says(&["client_login_timeout", "idle_transaction_timeout", "client_idle_timeout", "query_timeout"]) {
+        return None;
+    } else if says(&["unsupported startup parameter"]) {
+        (true, "leave options= out of the URL, or name it in ignore_startup_parameters of the pooler")
+    } else if says(&["SSL required", "TLS required"]) {
+        (true, "add sslmode=verify-full to the URL, with the cargo feature `tls` of lock-postgres")
+    } else if says(&["no such user", "auth failed", "authentication failed"]) {
+        (true, "the pooler has a list of users and passwords of its own (auth_file, auth_query): check the user there")
+    } else if says(&["no such database", "bouncer config error"]) {
+        (true, "the pooler has a list of databases of its own: check the database there")
+    } else {
+        return None;
+    };
+    let text = format!("the pooler before PostgreSQL refuses ({}): {said}; {advice}", db.code().code());
+    Some(if mend { LockError::misconfigured(text) } else { LockError::not_executed(text) })
+}
+
 /// What the server refuses for a reason that a person must mend, or that will pass. `None` if it is neither.
-fn refusal(code: &SqlState, said: &str, schema: &str) -> Option<LockError> {
+fn refusal(db: &DbError, schema: &str) -> Option<LockError> {
+    let said = said(db);
     let mend = |text: String| Some(LockError::misconfigured(text));
     let later = |text: String| Some(LockError::not_executed(text));
-    match code.code() {
-        "28000" if said.contains("no encryption") => mend(format!(
-            "PostgreSQL lets nobody in without TLS: {said}; add sslmode=verify-full to the URL, with the cargo feature `tls` of lock-postgres"
-        )),
-        "28P01" | "28000" => mend(format!("PostgreSQL refuses the user or the password: {said}")),
-        "3D000" => mend(format!("there is no such database: {said}; create it, or name another in the URL")),
+    match db.code().code() {
         "42501" => mend(format!(
             "the user may not use the lock store: {said}; have its owner run GRANT USAGE ON SCHEMA {schema} TO <user>; GRANT EXECUTE ON \
              ALL FUNCTIONS IN SCHEMA {schema} TO <user>",
         )),
         "3F000" | "42P01" | "42883" => mend(format!(
             "the lock store is not installed as this version expects: {said}; connect once without migrate=never, as a user who may \
-             create the schema {schema}, or run sql/v1.sql and then sql/v2.sql of the crate lock-postgres",
+             create the schema {schema}, or run {RUN}",
         )),
-        "LK003" => mend(said.to_owned()),
+        "LK003" => mend(said),
         "22021" | "22P05" => mend(format!("the database cannot write this name: {said}; let its encoding be UTF8")),
-        "25006" => later(
-            "this server takes no writes, another may be the primary now; the next attempt connects anew".to_owned(),
-        ),
+        "25006" => later(format!(
+            "this server takes no writes ({said}), another may be the primary now; the next attempt connects anew"
+        )),
+        // No other words tell these two apart. Where they are of another language, both may be meant.
+        "57014" if said.contains("user request") => later(format!(
+            "PostgreSQL cancelled the command: {said}; an operator or a program did so (pg_cancel_backend)"
+        )),
         "57014" => later(format!(
-            "PostgreSQL cancelled the command: {said}; raise statement_timeout of this user, 1s is enough"
+            "PostgreSQL cancelled the command: {said}; look for what keeps the database busy, and let statement_timeout of this user be 1s or more"
         )),
         "55P03" => later(format!(
-            "PostgreSQL gave up waiting for a row: {said}; raise lock_timeout of this user, 1s is enough"
+            "PostgreSQL gave up waiting for a row: {said}; look in pg_stat_activity for the transaction that keeps it locked"
         )),
         "53100" | "53200" | "53400" => {
             later(format!("PostgreSQL has no room: {said}; the lock is not granted until it has"))
         }
-        "53300" => later(format!(
-            "PostgreSQL takes no more connections: {said}; raise max_connections, or put a pooler before it"
-        )),
+        "53300" => Some(no_connection(&said, db.routine().unwrap_or_default())),
         _ => None,
     }
 }

@@ -47,7 +47,7 @@ impl PostgresStore {
     /// | `sslmode=verify-full`, `require` | TLS, always verified (feature `tls`); default: none |
     /// | `ca=FILE`, `sslrootcert=FILE` | the authorities (PEM) that servers are trusted by, instead of those of this machine |
     ///
-    /// Of several hosts the one that takes writes is used.
+    /// Of several hosts the one that takes writes is used. `connect_timeout=` bounds how long each of them may take to let in a session.
     ///
     /// # Errors
     ///
@@ -56,17 +56,12 @@ impl PostgresStore {
         Ok(Self { settings: Settings::read(url)?, runner: OnceLock::new() })
     }
 
-    /// Returns the statements that make the tables and functions in this schema, for who runs migrations otherwise than by connecting.
+    /// Returns the statements that make the tables and functions in this schema, or bring those of an older version up to date. The owner of
+    /// the schema runs them in one transaction, also while programs of older versions are at work. Connecting does the same, without
+    /// `migrate=never`.
     #[must_use]
     pub fn schema(name: &str) -> String {
-        schema::sql(name, 0)
-    }
-
-    /// Returns the statements that bring the tables and functions of an older version to that of this crate, as the owner of the schema
-    /// runs them. They may be run again, and while programs of both versions are at work; connecting does so too, without `migrate=never`.
-    #[must_use]
-    pub fn migration(name: &str, from: i32) -> String {
-        schema::sql(name, from.max(1))
+        schema::sql(name)
     }
 
     /// Asks over the connections, which the first call opens.
@@ -109,6 +104,10 @@ impl LockBackend for PostgresStore {
     }
 
     async fn drive(&self, inbox: Inbox) -> LockError {
+        // First one connection for everybody who waits for it, and only then another.
+        if let Err(error) = self.ping().await {
+            return error;
+        }
         listen::listen(&self.settings, || self.sweep(), &inbox).await
     }
 

@@ -21,6 +21,7 @@ folder=$1; shift
 server=$!
 cat >/dev/null
 # At once, not after the clients: the one for PostgreSQL, the other for its pooler.
+kill -CONT $server 2>/dev/null
 kill -QUIT $server 2>/dev/null
 kill -TERM $server 2>/dev/null
 wait $server
@@ -203,12 +204,22 @@ impl PostgresServer {
     /// Panics if `pgbouncer` is not installed or does not start.
     #[must_use]
     pub fn pooler(&self) -> PostgresPooler {
+        self.pooler_of(40)
+    }
+
+    /// Starts a pooler by transaction that opens at most so many sessions at the server.
+    ///
+    /// # Panics
+    ///
+    /// As [`pooler`](Self::pooler).
+    #[must_use]
+    pub fn pooler_of(&self, sessions: u16) -> PostgresPooler {
         let mut said = String::new();
         for _ in 0..5 {
             let (folder, port) = (new_folder(), free_port(false));
             let settings = format!(
                 "[databases]\n* = host=127.0.0.1 port={} user=test\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
-                 unix_socket_dir =\nauth_type = any\npool_mode = transaction\nmax_client_conn = 1000\ndefault_pool_size = 40\n",
+                 unix_socket_dir =\nauth_type = any\npool_mode = transaction\nmax_client_conn = 1000\ndefault_pool_size = {sessions}\n",
                 self.port,
             );
             let file = folder.join("pgbouncer.ini");
@@ -225,6 +236,26 @@ impl PostgresServer {
             }
         }
         panic!("pgbouncer does not start: {said}");
+    }
+
+    /// Stops all processes of the server, which then accepts connections and never answers, or lets them go on.
+    ///
+    /// # Panics
+    ///
+    /// If the server is not running.
+    pub fn pause(&self, paused: bool) {
+        let file = self.folder.join("data").join("postmaster.pid");
+        let text = fs::read_to_string(file).expect("a server that runs has written its number");
+        let number = text.lines().next().and_then(|line| line.parse().ok()).expect("its first line is a number");
+        let main = rustix::process::Pid::from_raw(number).expect("no process has the number zero");
+        let signal = if paused { rustix::process::Signal::STOP } else { rustix::process::Signal::CONT };
+        let children = fs::read_to_string(format!("/proc/{number}/task/{number}/children")).unwrap_or_default();
+        let children =
+            children.split_whitespace().filter_map(|child| rustix::process::Pid::from_raw(child.parse().ok()?));
+        for process in std::iter::once(main).chain(children) {
+            // One of the children may have ended.
+            let _ = rustix::process::kill_process(process, signal);
+        }
     }
 
     /// Runs statements as the user `test`. Returns their rows, one per line, with `|` between the columns.
@@ -265,9 +296,14 @@ impl PostgresServer {
         if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
     }
 
+    /// Returns what the server has written into its log so far.
+    #[must_use]
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+    }
+
     fn log_tail(&self) -> String {
-        let log = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
-        log.lines().rev().take(20).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join("\n")
+        self.log().lines().rev().take(20).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join("\n")
     }
 }
 

@@ -280,7 +280,8 @@ pub(super) const TABLES: &[Layers] = &[
         source: POSTGRES,
         within: "",
         modules: &[
-            &["error", "pin", "url"],
+            &["error", "hosts", "pin"],
+            &["url"],
             &["session"],
             &["calls", "listen"],
             &["runner"],
@@ -292,12 +293,17 @@ pub(super) const TABLES: &[Layers] = &[
     Layers {
         source: POSTGRES,
         within: "session",
-        modules: &[&["schema", "tls"], &["connection"], &["migrate"], &["open"]],
+        modules: &[&["password", "role", "schema"], &["tls"], &["connection"], &["migrate"], &["open"]],
     },
     Layers {
         source: POSTGRES,
         within: "calls",
-        modules: &[&["about", "call", "context"], &["values"], &["beside", "locks", "marks"], &["inspect"]],
+        modules: &[
+            &["about", "call", "context"],
+            &["values", "waiting"],
+            &["beside", "locks", "marks", "renew"],
+            &["inspect"],
+        ],
     },
     Layers {
         source: POSTGRES,

@@ -1,13 +1,13 @@
-//! The calls of single locks: taken, renewed and released, those that came together in one statement.
+//! The calls of single locks: taken and released, those that came together in one statement.
 
-use lock_core::{AcquireRequest, Attempt, Claim, Freed, Holder, LockError, LockKey, Release, Renewal, Result};
+use lock_core::{AcquireRequest, Attempt, Freed, Holder, LockKey, Release, Result};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::calls::about;
-use crate::calls::call::Asked;
+use crate::calls::call::{Asked, Failed};
 use crate::calls::context::Context;
-use crate::calls::values::{beyond, exactly, in_the_way, millis, order_by_key, read_holder, texts, too_late};
+use crate::calls::values::{beyond, exactly, in_the_way, millis, read_holder, texts, too_late};
 use crate::pin::{signed, unsigned};
 use crate::session::Session;
 
@@ -20,7 +20,7 @@ pub(super) async fn acquire(
     context: &Context,
     session: &Session,
     asked: Vec<Asked<AcquireRequest, Result<Attempt>>>,
-) -> Option<LockError> {
+) -> Option<Failed<AcquireRequest, Attempt>> {
     let now = context.clock.now();
     let left = |one: &Asked<AcquireRequest, _>| one.question.execute_within.checked_sub(now.since(one.since));
     let (mut asked, late): (Vec<_>, Vec<_>) = asked.into_iter().partition(|one| left(one).is_some());
@@ -44,7 +44,7 @@ pub(super) async fn acquire(
     let stamps: Vec<i64> = tickets.iter().map(|ticket| ticket.map_or(0, |ticket| ticket.stamp.cast_signed())).collect();
     let grants: Vec<i64> = tickets.iter().map(|ticket| ticket.map_or(0, |ticket| millis(ticket.grant_ttl))).collect();
     let text = format!(
-        "SELECT * FROM {}.acquire_v1($1, $2::text[]::uuid[], $3, $4, $5, $6, $7, $8, $9, $10)",
+        "SELECT * FROM {}.acquire_v1($1, $2::pg_catalog.text[]::pg_catalog.uuid[], $3, $4, $5, $6, $7, $8, $9, $10)",
         context.settings.schema
     );
     let answer = session
@@ -76,15 +76,8 @@ pub(super) async fn acquire(
             }
             None
         }
-        Err(error) => give_all(asked, &error),
+        Err(error) => Some(Failed { error, asked }),
     }
-}
-
-fn give_all<Q, A>(asked: Vec<Asked<Q, Result<A>>>, error: &LockError) -> Option<LockError> {
-    for one in asked {
-        drop(one.answer.send(Err(error.clone())));
-    }
-    Some(error.clone())
 }
 
 /// Reads what became of one claim.
@@ -101,40 +94,11 @@ fn attempt(request: &AcquireRequest, row: &Row) -> Result<Attempt> {
     }
 }
 
-pub(super) async fn renew(context: &Context, session: &Session, claims: &[Claim]) -> Vec<Result<Renewal>> {
-    let order = order_by_key(claims.len(), |index| &claims[index].key);
-    let keys = texts(&order, |index| claims[*index].key.as_str().to_owned());
-    let owners = texts(&order, |index| claims[*index].owner.to_hex());
-    let ttls: Vec<i64> = order.iter().map(|index| millis(claims[*index].ttl)).collect();
-    let text = format!("SELECT renewed FROM {}.renew_v1($1, $2::text[]::uuid[], $3, $4)", context.settings.schema);
-    let answer = session
-        .ask(
-            &text,
-            &[
-                (&keys, Type::TEXT_ARRAY),
-                (&owners, Type::TEXT_ARRAY),
-                (&ttls, Type::INT8_ARRAY),
-                (&context.settings.commit, Type::TEXT),
-            ],
-        )
-        .await;
-    match exactly(claims.len(), "leases", answer) {
-        Ok(rows) => {
-            let mut answers = vec![Ok(Renewal::Lost); claims.len()];
-            for (index, row) in order.into_iter().zip(&rows) {
-                answers[index] = Ok(if row.get(0) { Renewal::Renewed } else { Renewal::Lost });
-            }
-            answers
-        }
-        Err(error) => vec![Err(error); claims.len()],
-    }
-}
-
 pub(super) async fn release(
     context: &Context,
     session: &Session,
     mut asked: Vec<Asked<Release, Result<Freed>>>,
-) -> Option<LockError> {
+) -> Option<Failed<Release, Freed>> {
     by_key(&mut asked, |one| &one.question.claim.key);
     let keys = texts(&asked, |one| one.question.claim.key.as_str().to_owned());
     let owners = texts(&asked, |one| one.question.claim.owner.to_hex());
@@ -143,8 +107,10 @@ pub(super) async fn release(
     let every: Vec<Option<i64>> = asked.iter().map(|one| run(one).map(|run| millis(run.every))).collect();
     let remembered: Vec<Option<i64>> = asked.iter().map(|one| run(one).map(|run| millis(run.kept_for()))).collect();
     let succeeded: Vec<Option<bool>> = asked.iter().map(|one| run(one).map(|run| run.succeeded)).collect();
-    let text =
-        format!("SELECT freed FROM {}.release_v1($1, $2::text[]::uuid[], $3, $4, $5, $6, $7)", context.settings.schema);
+    let text = format!(
+        "SELECT freed FROM {}.release_v1($1, $2::pg_catalog.text[]::pg_catalog.uuid[], $3, $4, $5, $6, $7)",
+        context.settings.schema
+    );
     let answer = session
         .ask(
             &text,
@@ -166,7 +132,7 @@ pub(super) async fn release(
             }
             None
         }
-        Err(error) => give_all(asked, &error),
+        Err(error) => Some(Failed { error, asked }),
     }
 }
 

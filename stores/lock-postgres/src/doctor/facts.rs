@@ -8,7 +8,6 @@ use tokio_postgres::Config;
 use tokio_postgres::types::Type;
 
 use crate::session::Session;
-use crate::url::Settings;
 
 /// Of settings whose name is not known to a server nothing is read.
 const SETTINGS: [&str; 17] = [
@@ -44,6 +43,10 @@ pub(super) struct Facts {
     pub(super) may_make: bool,
     /// How many sessions there are at this server.
     pub(super) sessions: i64,
+    /// How many sessions this user may have, and this database, and how many there are. `None` without such a limit.
+    pub(super) limits: [Option<(i64, i64)>; 2],
+    /// The database, as a statement names it.
+    pub(super) database: String,
     /// How many servers follow this one, and how many of them a commit waits for. `None` where the user may not see that.
     pub(super) standbys: (i64, Option<i64>),
     /// How far the server's clock is ahead of ours, us, and how long it took to ask.
@@ -53,16 +56,17 @@ pub(super) struct Facts {
     pub(super) pooled: bool,
     /// What leads here.
     pub(super) config: Config,
-    pub(super) settings: BTreeMap<String, String>,
+    /// Each with where it was set.
+    pub(super) settings: BTreeMap<String, (String, String)>,
 }
 
 impl Facts {
-    pub(super) async fn read(session: &Session, settings: &Settings, config: Config) -> Result<Self> {
+    pub(super) async fn read(session: &Session, config: Config) -> Result<Self> {
         let missing = || LockError::unavailable("PostgreSQL said nothing of itself");
         // Once before, so that the answer takes no longer than it must.
         session.run("SELECT 1").await?;
         let before = now();
-        let clock = "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+        let clock = "SELECT pg_catalog.floor(extract(epoch FROM pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000000)::bigint";
         let rows = session.ask(clock, &[]).await?;
         let after = now();
         let theirs: i64 = rows.first().ok_or_else(missing)?.get(0);
@@ -71,39 +75,56 @@ impl Facts {
                      has_database_privilege(current_database(), 'CREATE'), \
                      (SELECT sum(numbackends)::bigint FROM pg_stat_database), (SELECT count(*) FROM pg_stat_replication), \
                      (SELECT count(*) FILTER (WHERE sync_state IN ('sync', 'quorum')) FROM pg_stat_replication \
-                       HAVING bool_and(sync_state IS NOT NULL))";
-        let rows = session.ask(about, &[]).await?;
+                       HAVING bool_and(sync_state IS NOT NULL)), quote_ident(current_database()), \
+                     nullif(r.rolconnlimit, -1)::bigint, (SELECT count(*) FROM pg_stat_activity WHERE usesysid = r.oid), \
+                     nullif(d.datconnlimit, -1)::bigint, (SELECT count(*) FROM pg_stat_activity WHERE datid = d.oid AND usesysid IS NOT NULL), \
+                     r.rolsuper \
+                     FROM pg_roles r, pg_database d WHERE r.rolname = current_user AND d.datname = current_database()";
+        let rows = session.look(about, &[]).await?;
         let row = rows.first().ok_or_else(missing)?;
         let names: Vec<&str> = SETTINGS.to_vec();
-        let read = "SELECT name, setting FROM pg_settings WHERE name = ANY ($1)";
-        let values = session.ask(read, &[(&names, Type::TEXT_ARRAY)]).await?;
+        // Neither limit counts for a superuser.
+        let limit = |column: usize| {
+            let most = row.get::<_, Option<i64>>(column).filter(|_| !row.get::<_, bool>(12));
+            most.map(|most| (most, row.get::<_, i64>(column + 1)))
+        };
+        let read = "SELECT name, setting, source FROM pg_settings WHERE name = ANY ($1)";
+        let values = session.look(read, &[(&names, Type::TEXT_ARRAY)]).await?;
         Ok(Self {
             version: row.get(0),
             follows: row.get(1),
             user: row.get(2),
             may_make: row.get(3),
             sessions: row.get::<_, Option<i64>>(4).unwrap_or_default(),
+            limits: [limit(8), limit(10)],
+            database: row.get(7),
             standbys: (row.get(5), row.get(6)),
             ahead: i128::from(theirs) - ours,
             asked_for: after.saturating_sub(before),
-            pooled: session.is_pooled(settings, &config).await?,
+            pooled: session.is_pooled().await?,
             config,
-            settings: values.iter().map(|row| (row.get(0), row.get(1))).collect(),
+            settings: values.iter().map(|row| (row.get(0), (row.get(1), row.get(2)))).collect(),
         })
     }
 
     /// Returns a setting as a session of this user has it, times in ms. `None` if the server has none of this name.
     pub(super) fn setting(&self, name: &str) -> Option<&str> {
-        self.settings.get(name).map(String::as_str)
+        self.settings.get(name).map(|(value, _)| value.as_str())
     }
 
     pub(super) fn number(&self, name: &str) -> Option<i64> {
         self.setting(name)?.parse().ok()
     }
 
-    /// Writes the statement that sets something for every later session of this user.
+    /// Writes the statement that sets something for every later session of this user. It overrules what is set for all users.
     pub(super) fn set(&self, setting: &str, value: &str) -> String {
-        format!("ALTER ROLE {} SET {setting} = {value}", self.user)
+        let Self { user, database, .. } = self;
+        match self.settings.get(setting).map(|(_, source)| source.as_str()) {
+            Some("client") => format!("leave {setting} out of options= in the URL"),
+            // This has more weight than what is set for the user alone.
+            Some("database user") => format!("ALTER ROLE {user} IN DATABASE {database} SET {setting} = {value}"),
+            _ => format!("ALTER ROLE {user} SET {setting} = {value}"),
+        }
     }
 }
 
@@ -131,6 +152,8 @@ impl Facts {
             user: "app".to_owned(),
             may_make: true,
             sessions: 1,
+            limits: [None, None],
+            database: "shop".to_owned(),
             standbys: (0, None),
             ahead: 0,
             asked_for: Duration::ZERO,

@@ -1,6 +1,7 @@
 //! Whether the database is as the store needs it, for whoever sets it up: what works, what is lost, what to set.
 
 mod facts;
+mod horizon;
 mod replication;
 mod server;
 mod settings;
@@ -24,7 +25,12 @@ impl Doctor for PostgresStore {
         let (answer, answered) = oneshot::channel();
         let work = move || {
             let found = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-                Ok(runtime) => runtime.block_on(examine(&settings)),
+                Ok(runtime) => {
+                    let found = runtime.block_on(examine(&settings));
+                    // Without waiting for a look-up of a name that takes long.
+                    runtime.shutdown_background();
+                    found
+                }
                 Err(error) => vec![Finding::unknown("server", format!("no connection can be opened here: {error}"))],
             };
             // Nobody waits for it any more.
@@ -42,7 +48,7 @@ async fn examine(settings: &Settings) -> Vec<Finding> {
         Ok(connected) => connected,
         Err(error) => return vec![without(&error, "server")],
     };
-    let facts = match Facts::read(&session, settings, config).await {
+    let facts = match Facts::read(&session, config).await {
         Ok(facts) => facts,
         Err(error) => return vec![without(&error, "server")],
     };
@@ -53,12 +59,13 @@ async fn examine(settings: &Settings) -> Vec<Finding> {
     found.push(server::role(&facts));
     found.extend(tables::schema(&session, settings, &facts).await);
     found.push(waiters::told(&session, settings, &facts).await);
-    found.push(server::connections(&facts));
+    found.extend(server::connections(&facts));
     found.push(settings::commit(settings, &facts));
     found.push(replication::standbys(settings, &facts));
     found.push(settings::isolation(&facts));
     found.extend(settings::times(&facts));
     found.push(tables::vacuum(&session, settings, &facts).await);
+    found.push(horizon::old(&session, settings, &facts).await);
     found.push(server::encoding(&facts));
     found.push(server::clock(&facts));
     found
@@ -68,7 +75,7 @@ async fn examine(settings: &Settings) -> Vec<Finding> {
 async fn connect(settings: &Settings) -> lock_core::Result<(Session, Config)> {
     let mut config = settings.config.clone();
     let session = match Session::connect(settings, &config, |_| {}).await {
-        Err(error) if error.to_string().contains("is a standby") => {
+        Err(error) if error.to_string().contains("grants no locks") => {
             config.target_session_attrs(TargetSessionAttrs::Any);
             Session::connect(settings, &config, |_| {}).await
         }

@@ -7,8 +7,8 @@ use crate::doctor::facts::Facts;
 /// The first that the store works on.
 pub(super) const OLDEST: i32 = 140_000;
 
-/// How many connections a process takes: four for calls, one to listen.
-const PROCESS: i64 = 5;
+/// How many connections a process takes: four for calls, one to renew, one to listen.
+const PROCESS: i64 = 6;
 
 /// By how much a clock may differ without a word, and without a warning, us.
 const SAME: i128 = 1_000_000;
@@ -36,22 +36,46 @@ pub(super) fn role(facts: &Facts) -> Finding {
     Finding::works("primary", "it takes writes")
 }
 
-pub(super) fn connections(facts: &Facts) -> Finding {
+pub(super) fn connections(facts: &Facts) -> Vec<Finding> {
+    let mut found = vec![all(facts)];
+    let [user, database] = facts.limits;
+    let of = [
+        (user, "CONNECTION LIMIT of the user", "ROLE", &facts.user),
+        (database, "CONNECTION LIMIT of the database", "DATABASE", &facts.database),
+    ];
+    for (limit, subject, kind, name) in of {
+        let Some((most, used)) = limit else { continue };
+        found.push(room(
+            subject,
+            most,
+            most - used,
+            format!("ALTER {kind} {name} CONNECTION LIMIT {}", (2 * most).max(20 * PROCESS)),
+        ));
+    }
+    found
+}
+
+/// Judges the connections that the whole server takes.
+fn all(facts: &Facts) -> Finding {
     let Some(all) = facts.number("max_connections") else {
         return Finding::unknown("max_connections", "the server does not tell how many it takes");
     };
     let kept = ["superuser_reserved_connections", "reserved_connections"].map(|name| facts.number(name).unwrap_or(0));
     let free = all - kept.iter().sum::<i64>() - facts.sessions;
+    let remedy = format!("max_connections = {}, or a pooler before the server, with listen= in the URL", all * 2);
+    room("max_connections", all, free, remedy)
+}
+
+fn room(subject: &'static str, all: i64, free: i64, remedy: String) -> Finding {
     if free < 2 * PROCESS {
         let says = format!(
             "{} of {all} connections are free, and a process takes {PROCESS}; one that finds none is refused its locks",
             free.max(0)
         );
-        let remedy = format!("max_connections = {}, or a pooler before the server, with listen= in the URL", all * 2);
-        return Finding::warning("max_connections", says).with_remedy(remedy);
+        return Finding::warning(subject, says).with_remedy(remedy);
     }
     let says = format!("{all}, of which a process takes {PROCESS}; {} or more are free", 2 * PROCESS);
-    Finding::works("max_connections", says)
+    Finding::works(subject, says)
 }
 
 pub(super) fn encoding(facts: &Facts) -> Finding {

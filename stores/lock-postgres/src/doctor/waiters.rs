@@ -58,13 +58,13 @@ async fn heard(session: &Session, settings: &Settings, facts: &Facts) -> Result<
         }
     })
     .await?;
-    if settings.listen.is_some() && listening.is_pooled(settings, config).await? {
+    if settings.listen.is_some() && listening.is_pooled().await? {
         return Ok(Heard::Pooler);
     }
     // Nobody else's: two may examine at a time.
     let (channel, word) = (format!("{}_doctor", settings.schema), lock_core::OwnerId::random().to_hex());
     listening.run(&format!("LISTEN \"{channel}\"")).await?;
-    session.ask("SELECT pg_notify($1, $2)", &[(&channel, Type::TEXT), (&word, Type::TEXT)]).await?;
+    session.ask("SELECT pg_catalog.pg_notify($1, $2)", &[(&channel, Type::TEXT), (&word, Type::TEXT)]).await?;
     let ours = async {
         loop {
             match messages.recv().await {

@@ -3,8 +3,10 @@
 mod connection;
 pub(crate) mod migrate;
 mod open;
+mod password;
+mod role;
 pub(crate) mod schema;
 mod tls;
 
-pub(crate) use connection::Session;
+pub(crate) use connection::{Session, within};
 pub(crate) use open::{Opened, open};

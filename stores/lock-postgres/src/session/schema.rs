@@ -1,32 +1,36 @@
 //! The tables and functions that this version calls, as text.
 
 /// The version whose functions this crate calls.
-pub(crate) const VERSION: i32 = 2;
+pub(crate) const VERSION: i32 = 3;
 
-/// What makes version 1 where there is nothing, and each next one of the one before.
-const STEPS: [&str; 2] = [include_str!("../../sql/v1.sql"), include_str!("../../sql/v2.sql")];
+/// The files of `sql/`, in their order.
+const FILES: [&str; 6] = [
+    include_str!("../../sql/1-tables.sql"),
+    include_str!("../../sql/2-locks.sql"),
+    include_str!("../../sql/3-notes.sql"),
+    include_str!("../../sql/4-pins.sql"),
+    include_str!("../../sql/5-inspect.sql"),
+    include_str!("../../sql/6-rights.sql"),
+];
 
-/// The statements that lead to this version from another. From 0, where there is nothing, they are what
-/// [`PostgresStore::schema`](crate::PostgresStore::schema) returns.
-pub(crate) fn sql(schema: &str, from: i32) -> String {
-    let steps: String = STEPS.iter().skip(usize::try_from(from).unwrap_or_default()).copied().collect();
-    steps
+/// Returns the statements that make the schema, or bring an older one up to date.
+pub(crate) fn sql(schema: &str) -> String {
+    FILES
+        .concat()
         .replace("lock_core.", &format!("{schema}."))
+        .replace("'lock_core'", &format!("'{schema}'"))
         .replace("'lock_core_'", &format!("'{schema}_'"))
         .replace("SCHEMA lock_core", &format!("SCHEMA {schema}"))
 }
 
-/// The names of the files that lead to this version from another.
-pub(crate) fn files(from: i32) -> String {
-    let names: Vec<String> = (from.max(0) + 1..=VERSION).map(|version| format!("sql/v{version}.sql")).collect();
-    names.join(" and then ")
-}
-
-/// The functions that a user of the store calls, as this version of the files makes them.
+/// The functions that a user of the store calls.
 pub(crate) fn functions() -> impl Iterator<Item = &'static str> {
-    let made = STEPS.iter().flat_map(|step| step.split("\nCREATE ").skip(1));
-    let heads = made.filter_map(|rest| rest.trim_start_matches("OR REPLACE ").strip_prefix("FUNCTION lock_core."));
-    let names = heads.filter_map(|head| head.split('(').next());
-    // Those of the others call each other, and belong to whoever made them.
-    names.filter(|name| name.ends_with("_v1") || ["pin", "pin_in_statement", "mark_done", "admit"].contains(name))
+    let made = FILES.iter().flat_map(|file| file.split("\nCREATE OR REPLACE FUNCTION lock_core.").skip(1));
+    let names = made.filter_map(|head| head.split('(').next());
+    // The other functions are called by these, and belong to the owner of the schema.
+    names.filter(|name| {
+        name.ends_with("_v1")
+            || name.ends_with("_v2")
+            || ["pin", "pin_in_statement", "mark_done", "admit"].contains(name)
+    })
 }

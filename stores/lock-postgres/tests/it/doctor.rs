@@ -4,7 +4,7 @@ use lock_core::testing::{PostgresServer, limit};
 use lock_core::{Doctor as _, Finding, FindingGrade, LockBackend as _};
 use lock_postgres::PostgresStore;
 
-use crate::support::{LONG, claim, granted, on_runtime};
+use crate::support::{LONG, claim, granted, on_runtime, pid, session};
 
 async fn examine(url: &str) -> Vec<Finding> {
     PostgresStore::new(url).unwrap().examine().await
@@ -49,7 +49,7 @@ fn a_sound_server_has_no_warning_and_nothing_is_made_of_it() {
         granted(&PostgresStore::new(&server.url()).unwrap(), &claim("makes the schema", LONG)).await;
         let found = examine(&server.url()).await;
         assert!(found.iter().all(|one| one.grade == FindingGrade::Works), "{found:#?}");
-        says(&found, "schema", FindingGrade::Works, &["lock_core, of version 2"]);
+        says(&found, "schema", FindingGrade::Works, &["lock_core, of version 3"]);
         says(&found, "functions", FindingGrade::Works, &["all are there"]);
         says(&found, "waiters", FindingGrade::Works, &["told at once"]);
     });
@@ -109,9 +109,9 @@ fn what_a_user_may_not_do_is_named_and_mended_by_what_is_said() {
         assert!(found.iter().all(|one| one.grade == FindingGrade::Works), "{found:#?}");
         server.run("REVOKE EXECUTE ON FUNCTION lock_core.done_v1(text[], text) FROM app");
         says(&examine(&app).await, "functions", FindingGrade::Warning, &["may not call done_v1"]);
-        server.run("REVOKE ALL ON FUNCTION lock_core.renew_v1(text[], uuid[], bigint[], text) FROM app");
-        says(&examine(&app).await, "functions", FindingGrade::Refused, &["done_v1, renew_v1"]);
-        for (version, oldest, words) in [(0, 0, "has version 0"), (4, 3, "from version 3 on")] {
+        server.run("REVOKE ALL ON FUNCTION lock_core.renew_v2(text[], uuid[], bigint[], text, bigint) FROM app");
+        says(&examine(&app).await, "functions", FindingGrade::Refused, &["done_v1, renew_v2"]);
+        for (version, oldest, words) in [(0, 0, "has version 0"), (9, 8, "from version 8 on")] {
             server.run(&format!("UPDATE lock_core.meta SET version = {version}, oldest = {oldest}"));
             let found = examine(&server.url()).await;
             let schema = about(&found, "schema");
@@ -120,15 +120,16 @@ fn what_a_user_may_not_do_is_named_and_mended_by_what_is_said() {
         // As earlier builds made it.
         let drop =
             "DROP FUNCTION lock_core.mark_done(text, bigint, text); UPDATE lock_core.meta SET version = 1, oldest = 1";
-        for (drop, words) in
-            [(drop, "run sql/v2.sql"), ("DROP FUNCTION lock_core.done_v1(text[], text)", "DROP SCHEMA")]
-        {
+        for (drop, words) in [
+            (drop, "has version 1 and lacks"),
+            ("DROP FUNCTION lock_core.done_v1(text[], text)", "run the files of sql/"),
+        ] {
             server.run(drop);
             // The sentence itself says what to run.
             let found = examine(&server.url()).await;
             let functions = about(&found, "functions");
             assert!(functions.grade == FindingGrade::Refused && functions.says.contains(words), "{functions:#?}");
-            server.run("UPDATE lock_core.meta SET version = 2");
+            server.run("UPDATE lock_core.meta SET version = 3");
         }
     });
 }
@@ -196,6 +197,121 @@ fn what_makes_a_database_slow_or_full_is_found_before() {
         server.run("CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0");
         let latin = examine(&server.url().replace("/postgres", "/latin")).await;
         says(&latin, "encoding", FindingGrade::Warning, &["LATIN1"]);
+    });
+}
+
+/// Ends so many transactions that each had a number.
+fn pass(server: &PostgresServer, transactions: u32) {
+    server.run(&format!(
+        "DO $$ BEGIN FOR i IN 1 .. {transactions} LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$"
+    ));
+}
+
+#[test]
+#[limit(150)]
+fn what_keeps_dead_rows_is_named_with_what_ends_it() {
+    on_runtime(async {
+        let server = PostgresServer::start_with(&[("max_prepared_transactions", "1")]);
+        granted(&PostgresStore::new(&server.url()).unwrap(), &claim("makes the schema", LONG)).await;
+        server.run("CREATE DATABASE other");
+        let beside = server.url().replace("/postgres", "/other");
+        let (dump, driver) = tokio_postgres::connect(&beside, tokio_postgres::NoTls).await.unwrap();
+        tokio::spawn(driver);
+        // It reads of another database, whose rows alone it keeps.
+        dump.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1").await.unwrap();
+        pass(&server, 20_000);
+        says(&examine(&server.url()).await, "old transactions", FindingGrade::Works, &["none keeps dead rows"]);
+        dump.batch_execute("ROLLBACK").await.unwrap();
+
+        let dump = session(&server).await;
+        dump.batch_execute("SET application_name = pg_dump; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1")
+            .await
+            .unwrap();
+        pass(&server, 20_000);
+        let found = examine(&server.url()).await;
+        let session = format!("session {} (pg_dump) has been open for", pid(&dump).await);
+        says(&found, "old transactions", FindingGrade::Warning, &[&session, "half a millisecond"]);
+        let remedy = about(&found, "old transactions").remedy.clone().unwrap();
+        server.run(remedy.split_once("or ").unwrap().1);
+        says(&examine(&server.url()).await, "old transactions", FindingGrade::Works, &[]);
+
+        server.run("BEGIN; SELECT pg_current_xact_id(); PREPARE TRANSACTION 'it''s one'");
+        pass(&server, 20_000);
+        let found = examine(&server.url()).await;
+        says(&found, "old transactions", FindingGrade::Warning, &["prepared transaction it's one of test"]);
+        let remedy = about(&found, "old transactions").remedy.clone().unwrap();
+        server.run(remedy.split_once("or ").unwrap().1);
+
+        // A standby that says what its queries read.
+        server.run("ALTER SYSTEM SET hot_standby_feedback = on");
+        server.run("ALTER SYSTEM SET wal_receiver_status_interval = '1s'");
+        let standby = server.standby("follower", server.port());
+        let (reader, driver) = tokio_postgres::connect(&standby.url(), tokio_postgres::NoTls).await.unwrap();
+        tokio::spawn(driver);
+        reader.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1").await.unwrap();
+        while server.run("SELECT count(backend_xmin) FROM pg_stat_replication") == "0" {}
+        pass(&server, 20_001);
+        says(
+            &examine(&server.url()).await,
+            "old transactions",
+            FindingGrade::Warning,
+            &["standby follower", "hot_standby_feedback"],
+        );
+        // A slot keeps what it was told, also when its standby has gone.
+        server.run("SELECT pg_create_physical_replication_slot('left_behind')");
+        standby.run("ALTER SYSTEM SET primary_slot_name = 'left_behind'; SELECT pg_reload_conf()");
+        while server.run("SELECT count(xmin) FROM pg_replication_slots") == "0" {}
+        drop(standby);
+        while server.run("SELECT count(*) FROM pg_replication_slots WHERE active") != "0" {}
+        pass(&server, 20_001);
+        let found = examine(&server.url()).await;
+        says(&found, "old transactions", FindingGrade::Warning, &["slot left_behind, used by nobody"]);
+        let remedy = about(&found, "old transactions").remedy.clone().unwrap();
+        server.run(remedy.split_once("or ").unwrap().1.trim_end_matches(" if nothing needs it"));
+        says(&examine(&server.url()).await, "old transactions", FindingGrade::Works, &[]);
+    });
+}
+
+#[test]
+#[limit]
+fn a_limit_on_the_connections_of_a_user_or_a_database_is_found() {
+    on_runtime(async {
+        let server = sound();
+        granted(&PostgresStore::new(&server.url()).unwrap(), &claim("makes the schema", LONG)).await;
+        server.run(
+            "CREATE ROLE few LOGIN CONNECTION LIMIT 6; GRANT USAGE ON SCHEMA lock_core TO few;
+             GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA lock_core TO few; ALTER ROLE test CONNECTION LIMIT 1",
+        );
+        for (subject, limit) in [
+            ("CONNECTION LIMIT of the user", ""),
+            ("CONNECTION LIMIT of the database", "ALTER DATABASE postgres CONNECTION LIMIT 7"),
+        ] {
+            server.run(limit);
+            let found = examine(&url(&server, "few", "")).await;
+            says(&found, subject, FindingGrade::Warning, &["connections are free", "a process takes"]);
+            server.run(about(&found, subject).remedy.as_deref().unwrap());
+            says(&examine(&url(&server, "few", "")).await, subject, FindingGrade::Works, &[]);
+        }
+        // Neither is for a superuser.
+        let found = examine(&server.url()).await;
+        assert!(found.iter().all(|one| !one.subject.contains("LIMIT")), "{found:#?}");
+    });
+}
+
+/// A setting for a user in one database, or of the URL, has more weight than one for the user.
+#[test]
+#[limit]
+fn a_setting_is_mended_where_it_was_set() {
+    on_runtime(async {
+        let server = sound();
+        server.run("CREATE ROLE app LOGIN SUPERUSER; ALTER ROLE app IN DATABASE postgres SET default_transaction_read_only = on");
+        let found = examine(&url(&server, "app", "")).await;
+        says(&found, "primary", FindingGrade::Refused, &["only read"]);
+        let remedy = about(&found, "primary").remedy.clone().unwrap();
+        server.run(&format!("SET default_transaction_read_only = off; {remedy}"));
+        let found = examine(&url(&server, "app", "?options=-c%20default_transaction_read_only%3Don")).await;
+        assert!(about(&found, "primary").remedy.as_deref().unwrap().contains("options="), "{found:#?}");
+        assert!(examine(&url(&server, "app", "")).await.iter().all(|one| one.grade == FindingGrade::Works));
     });
 }
 

@@ -6,8 +6,9 @@ use lock_postgres::PostgresStore;
 
 use crate::support::{LONG, claim, granted, on_runtime, refused};
 
-/// What the first version made, and what is never changed.
-const FIRST: &str = include_str!("../../sql/v1.sql");
+/// The schema that builds of the first version made, and the part that those of the second added.
+const FIRST: &str = include_str!("../fixtures/v1.sql");
+const SECOND: &str = include_str!("../fixtures/v2.sql");
 
 /// Holds a lock as a program of the first version does.
 const HELD: &str = "SELECT outcome FROM lock_core.acquire_v1('{held}', '{00000000-0000-0000-0000-000000000001}', '{600000}', '{0}', '{x}', \
@@ -42,7 +43,7 @@ fn an_earlier_schema_is_migrated_by_its_owner_and_others_are_told_what_to_run() 
         for url in [url(&server, "app", ""), url(&server, "test", "?migrate=never")] {
             says(
                 connects(&url).await,
-                &["has version 1", "version 2", "run sql/v2.sql of", "owner of the schema lock_core"],
+                &["has version 1", "version 3", "run the files of sql/ of", "owner of the schema lock_core"],
             );
         }
         let versions = "SELECT version, oldest FROM lock_core.meta";
@@ -50,7 +51,7 @@ fn an_earlier_schema_is_migrated_by_its_owner_and_others_are_told_what_to_run() 
 
         let owner = PostgresStore::new(&server.url()).unwrap();
         granted(&owner, &claim("migrates", LONG)).await;
-        assert_eq!(server.run(versions), "2|1", "programs of the first version go on");
+        assert_eq!(server.run(versions), "3|1", "programs of the first version go on");
         assert!(refused(&owner, &claim("held", LONG)).await, "whoever had a lock has it still");
         connects(&url(&server, "app", "?migrate=never")).await.unwrap();
         let may = |user: &str| {
@@ -70,7 +71,7 @@ fn whoever_only_looks_migrates_nothing() {
         server.run(FIRST);
         let looks = PostgresStore::new(&server.url()).unwrap();
         let seen = looks.holder(&claim("held", LONG).key).await;
-        says(seen.map(drop), &["has version 1", "run sql/v2.sql of"]);
+        says(seen.map(drop), &["has version 1", "run the files of sql/ of"]);
         assert_eq!(server.run("SELECT version FROM lock_core.meta"), "1");
     });
 }
@@ -80,9 +81,9 @@ fn whoever_only_looks_migrates_nothing() {
 fn a_migration_that_is_run_again_takes_no_later_version_back() {
     let server = PostgresServer::start();
     server.run(&PostgresStore::schema("lock_core"));
-    server.run("UPDATE lock_core.meta SET version = 3");
-    server.run(&PostgresStore::migration("lock_core", 1));
-    assert_eq!(server.run("SELECT version FROM lock_core.meta"), "3");
+    server.run("UPDATE lock_core.meta SET version = 7");
+    server.run(&PostgresStore::schema("lock_core"));
+    assert_eq!(server.run("SELECT version FROM lock_core.meta"), "7");
 }
 
 #[test]
@@ -96,7 +97,7 @@ fn whoever_may_pin_may_mark_whatever_the_name_and_nobody_else() {
     for (schema, who) in [("one", "\"the App; of 2\""), ("all_of_them", "PUBLIC")] {
         server.run(&first(schema));
         server.run(&format!("GRANT EXECUTE ON FUNCTION {schema}.pin(text, bigint) TO {who}"));
-        server.run(&PostgresStore::migration(schema, 1));
+        server.run(&PostgresStore::schema(schema));
     }
     let may = |role: &str, schema: &str| {
         server.run(&format!(
@@ -118,15 +119,15 @@ fn an_earlier_schema_is_migrated_by_hand_or_by_one_of_many() {
         server.run(&PostgresStore::schema("locks"));
         server.run(&earlier("locks"));
         let never = url(&server, "test", "?schema=locks&migrate=never");
-        says(connects(&never).await, &["run sql/v2.sql of", "owner of the schema locks"]);
+        says(connects(&never).await, &["run the files of sql/ of", "owner of the schema locks"]);
         for _ in 0..2 {
-            server.run(&PostgresStore::migration("locks", 1));
+            server.run(&PostgresStore::schema("locks"));
             connects(&never).await.unwrap();
         }
         // Made by a build that had the function, and called that the first version.
         server.run("UPDATE locks.meta SET version = 1");
         connects(&url(&server, "test", "?schema=locks")).await.unwrap();
-        assert_eq!(server.run("SELECT version FROM locks.meta"), "2");
+        assert_eq!(server.run("SELECT version FROM locks.meta"), "3");
 
         server.run(FIRST);
         for _ in 0..2 {
@@ -146,13 +147,45 @@ fn an_earlier_schema_is_migrated_by_hand_or_by_one_of_many() {
 
 #[test]
 #[limit]
-fn a_schema_from_before_the_first_version_was_complete_is_refused() {
+fn functions_that_are_missing_are_made_by_the_owner_and_named_to_others() {
     on_runtime(async {
         let server = PostgresServer::start();
-        server.run(FIRST);
+        server.run(&PostgresStore::schema("lock_core"));
         server.run("DROP FUNCTION lock_core.done_v1(text[], text)");
-        says(connects(&server.url()).await, &["lacks lock_core.done_v1;", "run DROP SCHEMA lock_core CASCADE"]);
-        server.run("DROP SCHEMA lock_core CASCADE");
+        says(
+            connects(&url(&server, "test", "?migrate=never")).await,
+            &["lacks lock_core.done_v1,", "run the files of sql/ of"],
+        );
         connects(&server.url()).await.unwrap();
+        connects(&url(&server, "test", "?migrate=never")).await.unwrap();
+    });
+}
+
+/// Rights that an administrator has granted since stay, and no other role may call a new function.
+#[test]
+#[limit]
+fn a_schema_of_each_version_is_brought_up_to_date_with_the_rights_that_were_granted() {
+    let server = PostgresServer::start();
+    server.run("CREATE ROLE stranger");
+    for before in [FIRST.to_owned(), format!("{FIRST}{SECOND}")] {
+        server.run(&before);
+        server.run("GRANT EXECUTE ON FUNCTION lock_core.admit(text, bigint) TO PUBLIC");
+        server.run(&PostgresStore::schema("lock_core"));
+        let open = "SELECT string_agg(p.proname, ' ') FROM pg_proc p WHERE p.pronamespace = 'lock_core'::regnamespace \
+                    AND has_function_privilege('stranger', p.oid, 'EXECUTE')";
+        assert_eq!(server.run(open), "admit");
+        server.run("DROP SCHEMA lock_core CASCADE");
+    }
+}
+
+/// An administrator makes the schema for a role that may make none.
+#[test]
+#[limit]
+fn a_schema_that_is_empty_is_filled_by_its_owner() {
+    on_runtime(async {
+        let server = PostgresServer::start();
+        server.run("CREATE ROLE app LOGIN; CREATE SCHEMA lock_core AUTHORIZATION app");
+        connects(&url(&server, "app", "")).await.unwrap();
+        connects(&url(&server, "app", "?migrate=never")).await.unwrap();
     });
 }
