@@ -244,16 +244,13 @@ impl PostgresServer {
     ///
     /// If the server is not running.
     pub fn pause(&self, paused: bool) {
-        let file = self.folder.join("data").join("postmaster.pid");
-        let text = fs::read_to_string(file).expect("a server that runs has written its number");
-        let number = text.lines().next().and_then(|line| line.parse().ok()).expect("its first line is a number");
-        let main = rustix::process::Pid::from_raw(number).expect("no process has the number zero");
+        let file = self.folder.join("data/postmaster.pid");
+        let number = fs::read_to_string(file).expect("a server that runs has written its number");
+        let number: i32 = number.lines().next().and_then(|line| line.parse().ok()).expect("its first line is a number");
         let signal = if paused { rustix::process::Signal::STOP } else { rustix::process::Signal::CONT };
         let children = fs::read_to_string(format!("/proc/{number}/task/{number}/children")).unwrap_or_default();
-        let children =
-            children.split_whitespace().filter_map(|child| rustix::process::Pid::from_raw(child.parse().ok()?));
-        for process in std::iter::once(main).chain(children) {
-            // One of the children may have ended.
+        let children = children.split_whitespace().filter_map(|child| child.parse().ok());
+        for process in std::iter::once(number).chain(children).filter_map(rustix::process::Pid::from_raw) {
             let _ = rustix::process::kill_process(process, signal);
         }
     }

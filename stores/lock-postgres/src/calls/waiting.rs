@@ -119,7 +119,7 @@ impl Waiting {
         for call in std::mem::take(&mut self.slow) {
             match *call {
                 Call::Release(other) if other.question.claim.key == together[0].question.claim.key => {
-                    together.push(other)
+                    together.push(other);
                 }
                 other => self.slow.push_back(Box::new(other)),
             }
