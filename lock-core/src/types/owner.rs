@@ -185,6 +185,9 @@ pub struct Holder {
     pub since: Option<SystemTime>,
     /// How long until the store frees the key by itself. `None` if it never will.
     pub ttl_left: Option<Duration>,
+    /// What keeps the lock beside its lease and after it, and how that ends, in words: in PostgreSQL an open transaction that has
+    /// pinned the lock. Neither the end of the lease nor a release frees the lock before.
+    pub kept_by: Option<Arc<str>>,
     pub(crate) seen: Seen,
 }
 
@@ -211,19 +214,21 @@ pub(crate) enum Standing {
     Endless,
     /// Its holder has gone, and the end of the lease frees it.
     Kept,
+    /// Its lease is over, and something else keeps it.
+    Pinned,
 }
 
 impl Holder {
     /// Describes one of our own holders.
     #[must_use]
     pub fn new(info: HolderInfo, owner: OwnerId, token: FencingToken, ttl_left: Option<Duration>) -> Self {
-        Self { info: Some(info), owner: Some(owner), token: Some(token), since: None, ttl_left, seen: Seen::Stored }
+        Self { info: Some(info), owner: Some(owner), token: Some(token), since: None, ttl_left, kept_by: None, seen: Seen::Stored }
     }
 
     /// Describes a holder about which only its key is known.
     #[must_use]
     pub fn foreign(ttl_left: Option<Duration>) -> Self {
-        Self { info: None, owner: None, token: None, since: None, ttl_left, seen: Seen::Stored }
+        Self { info: None, owner: None, token: None, since: None, ttl_left, kept_by: None, seen: Seen::Stored }
     }
 
     /// Stands for a holder about whom nothing could be read.
@@ -239,6 +244,7 @@ impl Holder {
 
     pub(crate) fn standing(&self) -> Standing {
         match (self.seen, self.ttl_left) {
+            _ if self.kept_by.is_some() => Standing::Pinned,
             (Seen::Kept, _) => Standing::Kept,
             (Seen::Stored, None) => Standing::Endless,
             _ => Standing::Leased,
@@ -250,6 +256,9 @@ impl Holder {
         let Some(info) = self.info.as_ref().filter(|_| self.seen == Seen::Kept) else {
             return format!("{how} by {self}");
         };
+        if let Some(pin) = &self.kept_by {
+            return format!("released by {info}, and pinned by {pin}");
+        }
         let left = self.ttl_left.map_or_else(String::new, |left| format!(" for another {}", human(left)));
         format!("released by {info}, and kept{left} (its min_hold, or the period of a job)")
     }
@@ -274,6 +283,9 @@ impl fmt::Display for Holder {
             (Some(info), _) => write!(f, "{info}")?,
             (None, Seen::Nothing) => return f.write_str("somebody else"),
             (None, _) => f.write_str("another client")?,
+        }
+        if let Some(pin) = &self.kept_by {
+            return write!(f, ", whose lease has ended, and pinned by {pin}");
         }
         match (self.ttl_left, self.seen) {
             (Some(left), Seen::Kept) => write!(f, ", released and kept for another {}", human(left)),

@@ -41,6 +41,9 @@ pub(crate) async fn release(
                 "its client is not told, and may go on as if it held the lock"
             })?;
         }
+        if let Some(pin) = before.as_ref().and_then(|entry| entry.holder.kept_by.as_deref()).filter(|_| !out.is_json()) {
+            out.line(&visible(&format!("it stays taken, pinned by {pin}")))?;
+        }
         return Ok(End::Ok);
     }
     let now = fleet.entry(key).await?;
@@ -77,6 +80,10 @@ fn describe(entry: &LockEntry) -> String {
             format!("now {} holds it ({}, owner {})", info.site, record::process(info), record::owner(owner, false))
         }
         (EntryState::Shared, _, _) => "others share it now; `lockctl show` lists them".to_owned(),
+        (_, _, _) if entry.is_only_pinned() => {
+            let pin = entry.holder.kept_by.as_deref().unwrap_or_default();
+            format!("its lease has ended, and it stays taken, pinned by {pin}")
+        }
         (EntryState::Kept, _, _) => {
             format!("it was released already and stays taken for {} more", record::lease_left(entry))
         }

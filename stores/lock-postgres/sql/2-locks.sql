@@ -19,6 +19,9 @@ $$;
 CREATE OR REPLACE FUNCTION lock_core.presence_v1(inbox text) RETURNS bigint
 LANGUAGE sql IMMUTABLE AS $$ SELECT hashtextextended(inbox, 7301) $$;
 
+-- Begins a call. What is set here lasts until the commit, and no longer, so it stays with no connection of a pooler. A call waits for a
+-- locked row for a second: with no limit its session would wait for as long as the other transaction stands idle. The notice that a wait
+-- for a standby was cancelled must reach the client, which takes the commit for unknown then.
 CREATE OR REPLACE FUNCTION lock_core.must_read_committed() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -26,6 +29,7 @@ BEGIN
     RAISE EXCEPTION 'a call of the lock store runs at the isolation level %; let it be a statement of its own, outside any transaction, on a connection whose default_transaction_isolation is read committed', current_setting('transaction_isolation')
       USING ERRCODE = 'LK003';
   END IF;
+  PERFORM set_config('lock_timeout', '1s', true), set_config('client_min_messages', 'warning', true);
 END $$;
 
 -- Grants a free lock, whose row is locked FOR UPDATE, to the first in its queue that can be reached. Returns 'caller' if that is the
@@ -221,6 +225,34 @@ BEGIN
   PERFORM lock_core.must_read_committed();
   PERFORM set_config('synchronous_commit', durably, true);
   FOR i IN 1 .. cardinality(keys) LOOP
+    UPDATE lock_core.lock l SET until = greatest(l.until, clock_timestamp() + ttls[i] * interval '1 ms')
+      WHERE l.key = keys[i] AND l.owner = owners[i] AND l.until > clock_timestamp();
+    renewed := FOUND;
+    RETURN NEXT;
+  END LOOP;
+END $$;
+
+-- As renew_v1, but a row that another transaction keeps locked delays no other lease: its answer is null at once. With a patience (ms) the
+-- row is waited for, and the call fails if it stays locked.
+CREATE OR REPLACE FUNCTION lock_core.renew_v2(keys text[], owners uuid[], ttls bigint[], durably text, patience bigint)
+RETURNS TABLE (renewed boolean)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  i int;
+BEGIN
+  PERFORM lock_core.must_read_committed();
+  PERFORM set_config('synchronous_commit', durably, true), set_config('lock_timeout', greatest(patience, 1)::text, true);
+  FOR i IN 1 .. cardinality(keys) LOOP
+    IF patience = 0 THEN
+      PERFORM 1 FROM lock_core.lock l WHERE l.key = keys[i] AND l.owner = owners[i] FOR NO KEY UPDATE SKIP LOCKED;
+      IF NOT FOUND THEN
+        renewed := CASE WHEN EXISTS (
+          SELECT FROM lock_core.lock l WHERE l.key = keys[i] AND l.owner = owners[i] AND l.until > clock_timestamp()
+        ) THEN NULL ELSE false END;
+        RETURN NEXT;
+        CONTINUE;
+      END IF;
+    END IF;
     UPDATE lock_core.lock l SET until = greatest(l.until, clock_timestamp() + ttls[i] * interval '1 ms')
       WHERE l.key = keys[i] AND l.owner = owners[i] AND l.until > clock_timestamp();
     renewed := FOUND;

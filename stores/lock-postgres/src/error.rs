@@ -5,7 +5,8 @@ use tokio_postgres::Error;
 use tokio_postgres::error::{DbError, Severity, SqlState};
 
 /// What an administrator runs to make the schema, or to bring an older one up to date.
-pub(crate) const RUN: &str = "the files of sql/ of the crate lock-postgres, in the order of their names and in one transaction";
+pub(crate) const RUN: &str =
+    "the files of sql/ of the crate lock-postgres, in the order of their names and in one transaction";
 
 /// Says what became of a command that failed, and what to do.
 ///
@@ -43,6 +44,16 @@ pub(crate) fn has_moved_away(error: &LockError) -> bool {
 /// Returns whether the tables of the locks are gone, and every lock with them: another process may make them again and grant anything.
 pub(crate) fn is_gone(error: &LockError) -> bool {
     matches!(code_of(error), Some(code) if [SqlState::INVALID_SCHEMA_NAME, SqlState::UNDEFINED_TABLE].contains(code))
+}
+
+/// Returns whether the server gave up waiting for a row, or another lock, that somebody else has.
+pub(crate) fn is_blocked(error: &LockError) -> bool {
+    code_of(error) == Some(&SqlState::LOCK_NOT_AVAILABLE)
+}
+
+/// Says why a host has no address.
+pub(crate) fn of_address(error: std::io::Error, node: &str) -> LockError {
+    LockError::not_executed(format!("there is no PostgreSQL at {node}: {error}")).with_source(error)
 }
 
 /// Says why there is no connection. `encrypted` tells whether TLS was used.
@@ -192,10 +203,10 @@ fn refusal(db: &DbError, schema: &str) -> Option<LockError> {
             later(format!("PostgreSQL cancelled the command: {said}; an operator or a program did so (pg_cancel_backend)"))
         }
         "57014" => later(format!(
-            "PostgreSQL cancelled the command: {said}; raise statement_timeout of this user, 1s is enough"
+            "PostgreSQL cancelled the command: {said}; look for what keeps the database busy, and let statement_timeout of this user be 1s or more"
         )),
         "55P03" => later(format!(
-            "PostgreSQL gave up waiting for a row: {said}; raise lock_timeout of this user, 1s is enough"
+            "PostgreSQL gave up waiting for a row: {said}; look in pg_stat_activity for the transaction that keeps it locked"
         )),
         "53100" | "53200" | "53400" => {
             later(format!("PostgreSQL has no room: {said}; the lock is not granted until it has"))

@@ -4,6 +4,7 @@
 mod calls;
 mod doctor;
 mod error;
+mod hosts;
 mod inspect;
 mod listen;
 mod pin;

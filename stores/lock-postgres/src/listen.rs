@@ -8,7 +8,7 @@ use tokio_postgres::AsyncMessage;
 use tokio_postgres::types::Type;
 
 use crate::pin::unsigned;
-use crate::session::{Opened, Session, open};
+use crate::session::{Opened, Session, open, within};
 use crate::url::Settings;
 
 /// How often the session is asked whether it is still there, and the tables are swept.
@@ -43,13 +43,13 @@ impl Drop for Closed<'_> {
 async fn hear<F: Future<Output = Result<()>>>(settings: &Settings, sweep: impl Fn() -> F, inbox: &Inbox) -> Result<()> {
     let config = settings.listen.as_ref().unwrap_or(&settings.config);
     let (told, mut messages) = mpsc::unbounded_channel();
-    let Opened { session, .. } = open(settings, config, true, move |message| {
+    let Opened { session, pooled, .. } = open(settings, config, true, move |message| {
         if let AsyncMessage::Notification(notification) = message {
             let _ = told.send(notification.payload().to_owned());
         }
     })
     .await?;
-    if session.is_pooled(settings, config).await? {
+    if pooled {
         // The presence would stay in the pool when this process is gone.
         return Err(not_heard());
     }
@@ -70,6 +70,7 @@ async fn hear<F: Future<Output = Result<()>>>(settings: &Settings, sweep: impl F
     inbox.reconnected();
     // Beside the messages: many of them keep nobody from sweeping, and a sweep keeps no grant waiting.
     let mut tended = std::pin::pin!(tend(&session, sweep));
+    let mut last = settings.hosts.last();
     loop {
         tokio::select! {
             message = messages.recv() => match message {
@@ -78,6 +79,10 @@ async fn hear<F: Future<Output = Result<()>>>(settings: &Settings, sweep: impl F
                 None => return Ok(()),
             },
             error = &mut tended => return Err(error),
+            _ = last.changed(), if !session.is_left() => {}
+        }
+        if session.is_left() {
+            return Err(LockError::unavailable("another host of the URL has become the primary"));
         }
     }
 }
@@ -132,11 +137,6 @@ fn deliver(inbox: &Inbox, text: &str) {
             tracing::debug!("a message that is neither a grant nor a revocation came to the inbox of a lock manager");
         }
     }
-}
-
-async fn within<F: Future>(time: Duration, future: F) -> Option<F::Output> {
-    #[expect(clippy::disallowed_methods, reason = "runs on the keeper, which has a timer")]
-    tokio::time::timeout(time, future).await.ok()
 }
 
 async fn pause() {

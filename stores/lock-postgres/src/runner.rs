@@ -1,41 +1,39 @@
 //! The calls on their way to the database: what waits leaves together.
 
-use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use lock_core::{AcquireRequest, Attempt, Freed, LockError, Release, Result};
-use tokio::sync::{Notify, oneshot};
+use lock_core::{LockError, Result};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use crate::calls;
-use crate::calls::call::{Asked, Batch, Call};
+use crate::calls::call::{Asked, Call};
 use crate::calls::context::Context;
-use crate::session::{Session, open};
+use crate::calls::renew::{self, Late, Renewals};
+use crate::calls::waiting::Waiting;
+use crate::session::{Session, open, within};
 use crate::url::Settings;
 
 /// How many connections carry calls. A call is sent at once while one of them is idle.
 const CONNECTIONS: usize = 4;
 
-/// How many claims one statement carries at most.
-const TOGETHER: usize = 32;
+/// How long a worker rests that finds no connection while the others have theirs.
+const REST: Duration = Duration::from_secs(1);
 
-/// The calls that wait, for those who send them.
-#[derive(Default)]
-struct Waiting {
-    acquires: VecDeque<Asked<AcquireRequest, Result<Attempt>>>,
-    releases: VecDeque<Asked<Release, Result<Freed>>>,
-    others: VecDeque<Box<Call>>,
-    /// Who has nothing to send. The last that had is asked first: its session has seen these statements a moment ago, and those of
-    /// the others sleep on while one is enough.
-    idle: Vec<Arc<Notify>>,
-    /// Whether the last that left were releases.
-    released: bool,
-    ended: bool,
-}
+/// How long what waits may take to be sent after the store is dropped.
+const LAST: Duration = Duration::from_secs(2);
 
 /// What the store and its thread share.
 struct Shared {
     context: Context,
     waiting: Mutex<Waiting>,
+    /// Held by the worker that opens a connection: the others may find that its connection is enough.
+    opening: tokio::sync::Mutex<()>,
+    /// How many workers have a connection.
+    open: AtomicUsize,
+    /// Whether a lock was ever taken.
+    renews: AtomicBool,
 }
 
 impl Shared {
@@ -44,60 +42,56 @@ impl Shared {
     }
 
     fn push(&self, call: Call) {
-        let mut waiting = self.waiting();
-        match call {
-            Call::Acquire(asked) => waiting.acquires.push_back(asked),
-            Call::Release(asked) => waiting.releases.push_back(asked),
-            other => waiting.others.push_back(Box::new(other)),
-        }
-        if let Some(worker) = waiting.idle.pop() {
+        if let Some(worker) = self.waiting().push(call) {
             worker.notify_one();
         }
     }
 
-    /// Waits for calls. `None` once the store is gone.
-    async fn next(&self, worker: &Arc<Notify>) -> Option<Batch> {
+    /// Waits until a call waits. Returns whether one does: none comes any more once the store is gone.
+    async fn has_work(&self, worker: &Arc<Notify>, connected: bool) -> bool {
         loop {
-            {
-                let mut waiting = self.waiting();
-                if let Some(batch) = waiting.take() {
-                    return Some(batch);
-                }
-                if waiting.ended {
-                    return None;
-                }
-                waiting.idle.push(Arc::clone(worker));
+            let known = self.waiting().has_work(worker, connected);
+            if let Some(known) = known {
+                return known;
             }
             worker.notified().await;
         }
     }
-}
 
-impl Waiting {
-    /// Takes what leaves next: renewals and questions, which are few, and else acquires and releases by turns.
-    fn take(&mut self) -> Option<Batch> {
-        if let Some(other) = self.others.pop_front() {
-            return Some(Batch::One(other));
-        }
-        // Nobody waits for the answer any more: what was not sent has not been executed.
-        self.acquires.retain(|asked| !asked.answer.is_closed());
-        self.released = match (self.acquires.is_empty(), self.releases.is_empty()) {
-            (true, true) => return None,
-            (false, false) => !self.released,
-            (no_acquires, _) => no_acquires,
+    async fn open(&self, may_make: bool) -> Result<Session> {
+        let (context, settings) = (&self.context, &self.context.settings);
+        let opened = open(settings, &settings.config, may_make, |_| {}).await?;
+        context.server_time.set(context.clock.now(), opened.server_time);
+        Ok(opened.session)
+    }
+
+    /// Opens a connection for a worker that has none, if calls still wait when it is its turn.
+    async fn open_next(&self) -> Option<Session> {
+        let turn = self.opening.lock().await;
+        let may_make = self.waiting().may_make()?;
+        let error = match self.open(may_make).await {
+            Ok(session) => return Some(session),
+            Err(error) => error,
         };
-        Some(if self.released {
-            let some = self.releases.len().min(TOGETHER);
-            Batch::Releases(self.releases.drain(..some).collect())
+        drop(turn);
+        if self.open.load(Ordering::Relaxed) > 0 {
+            tracing::debug!(%error, "a further connection to PostgreSQL was not opened; those that are open carry its calls");
+            let _ = within(REST, std::future::pending::<()>()).await;
         } else {
-            let some = self.acquires.len().min(TOGETHER);
-            Batch::Acquires(self.acquires.drain(..some).collect())
-        })
+            let refused = self.waiting().take_all(may_make);
+            refused.into_iter().for_each(|batch| calls::refuse(batch, &error));
+        }
+        None
     }
 }
 
 /// Sends the calls of a store, on a thread of its own: connections outlive the runtimes of their callers.
-pub(crate) struct Runner(Arc<Shared>);
+pub(crate) struct Runner {
+    shared: Arc<Shared>,
+    renewals: mpsc::UnboundedSender<Renewals>,
+    /// Dropped with the store.
+    _alive: watch::Sender<()>,
+}
 
 impl std::fmt::Debug for Runner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -107,22 +101,41 @@ impl std::fmt::Debug for Runner {
 
 impl Runner {
     pub(crate) fn start(settings: Settings) -> Result<Self> {
-        let shared = Arc::new(Shared { context: Context::new(settings), waiting: Mutex::default() });
+        let shared = Arc::new(Shared {
+            context: Context::new(settings),
+            waiting: Mutex::default(),
+            opening: tokio::sync::Mutex::default(),
+            open: AtomicUsize::new(0),
+            renews: AtomicBool::new(false),
+        });
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let refused = |error| {
             LockError::misconfigured("no thread could be started for the connections to PostgreSQL").with_source(error)
         };
         let (runtime, working) = (runtime.map_err(refused)?, Arc::clone(&shared));
+        let (renewals, due) = mpsc::unbounded_channel();
+        let (ahead, (alive, mut gone)) = (renewals.downgrade(), watch::channel(()));
         let work = move || {
             runtime.block_on(async {
-                let workers: Vec<_> = (0..CONNECTIONS).map(|_| runtime.spawn(work(Arc::clone(&working)))).collect();
-                for worker in workers {
-                    let _ = worker.await;
+                let mut workers: Vec<_> =
+                    (0..CONNECTIONS).map(|_| runtime.spawn(work(Arc::clone(&working), ahead.clone()))).collect();
+                workers.push(runtime.spawn(renew_all(Arc::clone(&working), due)));
+                let ended = async {
+                    for worker in workers {
+                        let _ = worker.await;
+                    }
+                };
+                tokio::select! {
+                    () = ended => {}
+                    // A server that does not answer keeps neither the thread nor its connections.
+                    () = async { let _ = gone.changed().await; let _ = within(LAST, std::future::pending::<()>()).await; } => {}
                 }
             });
+            // Without waiting for a look-up of a name that takes long.
+            runtime.shutdown_background();
         };
         std::thread::Builder::new().name("lock-postgres".to_owned()).spawn(work).map_err(refused)?;
-        Ok(Self(shared))
+        Ok(Self { shared, renewals, _alive: alive })
     }
 
     /// Asks, and waits for the answer. What is asked goes on if this is dropped, unless it is an acquire that was not sent.
@@ -133,7 +146,10 @@ impl Runner {
         failed: impl FnOnce(LockError) -> A,
     ) -> A {
         let (answer, answered) = oneshot::channel();
-        self.0.push(call(Asked { question, answer, since: self.0.context.clock.now() }));
+        match call(Asked { question, answer, since: self.shared.context.clock.now() }) {
+            Call::Renew(asked) => drop(self.renewals.send(Renewals::Due(asked))),
+            call => self.shared.push(call),
+        }
         answered
             .await
             .unwrap_or_else(|_| failed(LockError::unavailable("the thread of the connections to PostgreSQL has ended")))
@@ -142,34 +158,83 @@ impl Runner {
 
 impl Drop for Runner {
     fn drop(&mut self) {
-        let mut waiting = self.0.waiting();
-        waiting.ended = true;
-        waiting.idle.drain(..).for_each(|worker| worker.notify_one());
+        self.shared.waiting().end().into_iter().for_each(|worker| worker.notify_one());
     }
 }
 
 /// Sends what waits, over one connection, until the store is gone.
-async fn work(shared: Arc<Shared>) {
-    let context = &shared.context;
+async fn work(shared: Arc<Shared>, ahead: mpsc::WeakUnboundedSender<Renewals>) {
     let (mut session, worker): (Option<Session>, _) = (None, Arc::new(Notify::new()));
-    while let Some(batch) = shared.next(&worker).await {
-        if session.as_ref().is_none_or(Session::is_closed) {
+    while shared.has_work(&worker, session.is_some()).await {
+        if session.as_ref().is_some_and(Session::is_of_no_use) {
             session = None;
-            match open(&context.settings, &context.settings.config, batch.may_make(), |_| {}).await {
-                Ok(opened) => {
-                    context.server_time.set(context.clock.now(), opened.server_time);
-                    session = Some(opened.session);
+            shared.open.fetch_sub(1, Ordering::Relaxed);
+        }
+        let Some(open) = &session else {
+            session = shared.open_next().await;
+            if session.is_some() {
+                shared.open.fetch_add(1, Ordering::Relaxed);
+            }
+            continue;
+        };
+        let Some((batch, slow)) = shared.waiting().take() else { continue };
+        if batch.takes_locks() && !shared.renews.swap(true, Ordering::Relaxed) {
+            // Its connection is to be open when the first renewal is due.
+            let _ = ahead.upgrade().map(|renewals| renewals.send(Renewals::Ahead));
+        }
+        let sent = calls::send(&shared.context, open, batch).await;
+        if sent.moved_away {
+            open.close();
+        }
+        let next = shared.waiting().sent(slow, sent);
+        next.into_iter().for_each(|worker| worker.notify_one());
+    }
+}
+
+/// Renews, over a connection that carries nothing else, until the store is gone. A batch waits for no row, so a renewal is never behind
+/// another's.
+async fn renew_all(shared: Arc<Shared>, mut due: mpsc::UnboundedReceiver<Renewals>) {
+    let (again, late) = mpsc::unbounded_channel();
+    let mut patient = std::pin::pin!(renew_late(Arc::clone(&shared), late));
+    let renew = async {
+        let mut session: Option<Session> = None;
+        while let Some(mut renewals) = due.recv().await {
+            if session.as_ref().is_none_or(Session::is_of_no_use) {
+                if let Renewals::Due(due) = renewals {
+                    // Over a connection of the calls, which is there sooner.
+                    shared.push(Call::Renew(due));
+                    renewals = Renewals::Ahead;
                 }
-                Err(error) => {
-                    calls::refuse(batch, &error);
-                    continue;
+                session = match shared.open(true).await {
+                    Ok(session) => Some(session),
+                    Err(error) => {
+                        tracing::debug!(%error, "the connection that renews was not opened; those of the calls renew");
+                        None
+                    }
+                };
+            }
+            if let (Renewals::Due(due), Some(open)) = (renewals, &session) {
+                open.answer_within(renew::bound(&due));
+                if let Some(late) = renew::renew(&shared.context, open, due).await {
+                    let _ = again.send(late);
                 }
             }
         }
-        if let Some(open) = &session
-            && calls::send(context, open, batch).await.moved_away
-        {
-            session = None;
+        drop(again);
+    };
+    tokio::join!(renew, patient.as_mut());
+}
+
+/// Renews locks whose rows are locked, each alone.
+async fn renew_late(shared: Arc<Shared>, mut late: mpsc::UnboundedReceiver<Late>) {
+    let mut session: Option<Session> = None;
+    while let Some(mut late) = late.recv().await {
+        if session.as_ref().is_none_or(Session::is_of_no_use) {
+            session = within(late.patience(&shared.context), shared.open(true)).await.and_then(Result::ok);
         }
+        if let Some(open) = &session {
+            late.renew(&shared.context, open).await;
+        }
+        late.answer();
     }
 }

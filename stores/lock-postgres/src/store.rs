@@ -104,6 +104,10 @@ impl LockBackend for PostgresStore {
     }
 
     async fn drive(&self, inbox: Inbox) -> LockError {
+        // First one connection for everybody who waits for it, and only then another.
+        if let Err(error) = self.ping().await {
+            return error;
+        }
         listen::listen(&self.settings, || self.sweep(), &inbox).await
     }
 

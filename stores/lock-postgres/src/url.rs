@@ -10,6 +10,8 @@ use lock_core::{LockError, Result};
 use tokio_postgres::Config;
 use tokio_postgres::config::{ChannelBinding, Host, SslMode, TargetSessionAttrs};
 
+use crate::hosts::{self, Hosts};
+
 const SUPPORTED: &str = "write postgres://user:password@host:5432,host/database?schema=lock_core&listen=host:5432&commit=on&\
                          migrate=auto&sslmode=verify-full&ca=FILE, of which only a host is needed";
 
@@ -36,6 +38,8 @@ pub(crate) struct Settings {
     pub(crate) node: Arc<str>,
     listens_at: Option<(String, u16)>,
     ports: Vec<u16>,
+    /// What the sessions of this store know of its hosts.
+    pub(crate) hosts: Hosts,
 }
 
 /// How servers and this client prove who they are. The files are read again for each connection.
@@ -94,6 +98,7 @@ impl Settings {
             node: "postgres".into(),
             listens_at: None,
             ports: Vec::new(),
+            hosts: Hosts::new(1),
         };
         // Another keep-alive may be named below.
         settings.config.keepalives_idle(Duration::from_secs(10)).tcp_user_timeout(Duration::from_secs(10));
@@ -187,7 +192,8 @@ impl Settings {
             config.application_name("lock-postgres");
         }
         self.node = node(config);
-        self.listen = self.listens_at.take().map(|(host, port)| elsewhere(&self.config, &host, port));
+        self.hosts = Hosts::new(config.get_hosts().len());
+        self.listen = self.listens_at.take().map(|(host, port)| elsewhere(&self.config, host, port));
         Ok(())
     }
 }
@@ -197,35 +203,9 @@ fn bad() -> LockError {
 }
 
 /// The same user and database on another server.
-fn elsewhere(config: &Config, host: &str, port: u16) -> Config {
-    let mut other = Config::new();
-    other.host(host).port(port).ssl_mode(config.get_ssl_mode()).target_session_attrs(TargetSessionAttrs::ReadWrite);
-    other.application_name("lock-postgres, listening").channel_binding(config.get_channel_binding());
-    other.keepalives(config.get_keepalives()).keepalives_idle(config.get_keepalives_idle());
-    if let Some(time) = config.get_keepalives_interval() {
-        other.keepalives_interval(time);
-    }
-    if let Some(count) = config.get_keepalives_retries() {
-        other.keepalives_retries(count);
-    }
-    if let Some(time) = config.get_tcp_user_timeout() {
-        other.tcp_user_timeout(*time);
-    }
-    if let Some(time) = config.get_connect_timeout() {
-        other.connect_timeout(*time);
-    }
-    if let Some(user) = config.get_user() {
-        other.user(user);
-    }
-    if let Some(password) = config.get_password() {
-        other.password(password);
-    }
-    if let Some(name) = config.get_dbname() {
-        other.dbname(name);
-    }
-    if let Some(options) = config.get_options() {
-        other.options(options);
-    }
+fn elsewhere(config: &Config, host: String, port: u16) -> Config {
+    let mut other = hosts::with(config, &Host::Tcp(host), Some(port));
+    other.application_name("lock-postgres, listening");
     other
 }
 
@@ -257,7 +237,7 @@ fn checked_schema(name: &str) -> Result<String> {
 }
 
 /// The servers and the database, as metrics show them.
-fn node(config: &Config) -> Arc<str> {
+pub(crate) fn node(config: &Config) -> Arc<str> {
     let ports = config.get_ports();
     let port = |index: usize| ports.get(index).or(ports.first()).copied().unwrap_or(5432);
     let hosts = config.get_hosts().iter().enumerate().map(|(index, host)| match host {

@@ -21,6 +21,7 @@ folder=$1; shift
 server=$!
 cat >/dev/null
 # At once, not after the clients: the one for PostgreSQL, the other for its pooler.
+kill -CONT $server 2>/dev/null
 kill -QUIT $server 2>/dev/null
 kill -TERM $server 2>/dev/null
 wait $server
@@ -202,12 +203,22 @@ impl PostgresServer {
     /// If `pgbouncer` is not installed or does not start.
     #[must_use]
     pub fn pooler(&self) -> PostgresPooler {
+        self.pooler_of(40)
+    }
+
+    /// Starts a pooler by transaction that opens at most so many sessions at the server.
+    ///
+    /// # Panics
+    ///
+    /// As [`pooler`](Self::pooler).
+    #[must_use]
+    pub fn pooler_of(&self, sessions: u16) -> PostgresPooler {
         let mut said = String::new();
         for _ in 0..5 {
             let (folder, port) = (new_folder(), free_port(false));
             let settings = format!(
                 "[databases]\n* = host=127.0.0.1 port={} user=test\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
-                 unix_socket_dir =\nauth_type = any\npool_mode = transaction\nmax_client_conn = 1000\ndefault_pool_size = 40\n",
+                 unix_socket_dir =\nauth_type = any\npool_mode = transaction\nmax_client_conn = 1000\ndefault_pool_size = {sessions}\n",
                 self.port,
             );
             let file = folder.join("pgbouncer.ini");
@@ -224,6 +235,26 @@ impl PostgresServer {
             }
         }
         panic!("pgbouncer does not start: {said}");
+    }
+
+    /// Stops all processes of the server, which then accepts connections and never answers, or lets them go on.
+    ///
+    /// # Panics
+    ///
+    /// If the server is not running.
+    pub fn pause(&self, paused: bool) {
+        let file = self.folder.join("data").join("postmaster.pid");
+        let text = fs::read_to_string(file).expect("a server that runs has written its number");
+        let number = text.lines().next().and_then(|line| line.parse().ok()).expect("its first line is a number");
+        let main = rustix::process::Pid::from_raw(number).expect("no process has the number zero");
+        let signal = if paused { rustix::process::Signal::STOP } else { rustix::process::Signal::CONT };
+        let children = fs::read_to_string(format!("/proc/{number}/task/{number}/children")).unwrap_or_default();
+        let children =
+            children.split_whitespace().filter_map(|child| rustix::process::Pid::from_raw(child.parse().ok()?));
+        for process in std::iter::once(main).chain(children) {
+            // One of the children may have ended.
+            let _ = rustix::process::kill_process(process, signal);
+        }
     }
 
     /// Runs statements as the user `test`, and returns their rows, one a line, with `|` between the columns.

@@ -77,6 +77,8 @@ struct Lane {
     passed: AtomicU64,
     /// How many more bytes pass before their connection ends.
     cut_after: Mutex<Option<usize>>,
+    /// Whether the rest is held back then, and no connection ends.
+    holds: AtomicBool,
     /// How many more arrivals are thrown away, each with its connection.
     swallow: AtomicU64,
 }
@@ -159,6 +161,14 @@ impl FaultProxy {
         *self.lane(direction).cut() = Some(bytes);
     }
 
+    /// Falls silent after the `bytes`-th byte from now: every later byte of this direction is held back until
+    /// [`resume`](Self::resume), and connections stay open.
+    pub fn silent_after(&self, direction: Direction, bytes: usize) {
+        let lane = self.lane(direction);
+        lane.holds.store(true, Ordering::SeqCst);
+        *lane.cut() = Some(bytes);
+    }
+
     /// Ends every connection. When it returns, no byte passes through them any more.
     pub fn kill_connections(&self) {
         let Generation { lives, open, ended } = std::mem::replace(&mut *self.faults.current(), Generation::new());
@@ -187,6 +197,7 @@ impl FaultProxy {
         self.refuse(false);
         for lane in [&self.faults.to_server, &self.faults.to_client] {
             *lane.cut() = None;
+            lane.holds.store(false, Ordering::SeqCst);
             lane.swallow.store(0, Ordering::SeqCst);
             lane.policy.send_replace(Policy::default());
         }
@@ -244,6 +255,7 @@ impl Lane {
             policy: watch::Sender::new(Policy::default()),
             passed: AtomicU64::new(0),
             cut_after: Mutex::new(None),
+            holds: AtomicBool::new(false),
             swallow: AtomicU64::new(0),
         }
     }
@@ -346,7 +358,18 @@ async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, lane: &Lane) {
             let (length, ends) = lane.admit(bytes.len());
             // Counted before they arrive, so that a test that has seen them finds them counted.
             lane.passed.fetch_add(length as u64, Ordering::SeqCst);
-            if to.write_all(&bytes[..length]).await.is_err() || ends {
+            if to.write_all(&bytes[..length]).await.is_err() {
+                return;
+            }
+            if !ends {
+                continue;
+            }
+            if !lane.holds.load(Ordering::SeqCst) {
+                return;
+            }
+            lane.policy.send_modify(|policy| policy.blocked = true);
+            let resumed = policy.wait_for(|policy| !policy.blocked).await.is_ok();
+            if !resumed || to.write_all(&bytes[length..]).await.is_err() {
                 return;
             }
         }

@@ -280,7 +280,8 @@ pub(super) const TABLES: &[Layers] = &[
         source: POSTGRES,
         within: "",
         modules: &[
-            &["error", "pin", "url"],
+            &["error", "hosts", "pin"],
+            &["url"],
             &["session"],
             &["calls", "listen"],
             &["runner"],
@@ -297,7 +298,12 @@ pub(super) const TABLES: &[Layers] = &[
     Layers {
         source: POSTGRES,
         within: "calls",
-        modules: &[&["about", "call", "context"], &["values"], &["beside", "locks", "marks"], &["inspect"]],
+        modules: &[
+            &["about", "call", "context"],
+            &["values", "waiting"],
+            &["beside", "locks", "marks", "renew"],
+            &["inspect"],
+        ],
     },
     Layers {
         source: POSTGRES,

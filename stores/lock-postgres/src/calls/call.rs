@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use lock_core::{
     AcquireRequest, Attempt, AttemptAll, Blocked, Claim, DoneMark, Freed, Holder, JobRecord, JobVersion, LockEntry,
-    LockKey, Release, Renewal, Result, Revocation, ScanPage, Timestamp, Waiter,
+    LockError, LockKey, Release, Renewal, Result, Revocation, ScanPage, Timestamp, Waiter,
 };
 use tokio::sync::oneshot;
+
+use crate::error::is_blocked;
 
 /// A mark to write: who has the lock, for which version, and for how long.
 pub(crate) type Mark = (Claim, JobVersion, Option<Duration>);
@@ -42,6 +44,35 @@ pub(crate) enum Call {
     Sweep(Asked<(), Result<()>>),
 }
 
+impl Call {
+    /// Returns the keys whose rows it locks.
+    pub(crate) fn keys(&self) -> Vec<&LockKey> {
+        match self {
+            Self::Acquire(asked) => vec![&asked.question.claim.key],
+            Self::Release(asked) => vec![&asked.question.claim.key],
+            Self::AcquireAll(asked) => asked.question.iter().map(|request| &request.claim.key).collect(),
+            Self::MarkDone(asked) => vec![&asked.question.0.key],
+            Self::Revoke(asked) => vec![&asked.question.0],
+            _ => Vec::new(),
+        }
+    }
+
+    /// Returns whether it may make the tables if they are missing: a call that only looks finds none.
+    pub(crate) fn may_make(&self) -> bool {
+        !matches!(
+            self,
+            Self::Blocked(_)
+                | Self::Holder(_)
+                | Self::LastRun(_)
+                | Self::ForgetDone(_)
+                | Self::Scan(_)
+                | Self::Entry(_)
+                | Self::Waiters(_)
+                | Self::Revoke(_)
+        )
+    }
+}
+
 /// What leaves together.
 pub(crate) enum Batch {
     Acquires(Vec<Asked<AcquireRequest, Result<Attempt>>>),
@@ -50,19 +81,60 @@ pub(crate) enum Batch {
 }
 
 impl Batch {
-    /// Returns whether it may make the tables if they are missing: whoever only looks finds none.
-    pub(crate) fn may_make(&self) -> bool {
-        let Self::One(call) = self else { return true };
-        !matches!(
-            **call,
-            Call::Blocked(_)
-                | Call::Holder(_)
-                | Call::LastRun(_)
-                | Call::ForgetDone(_)
-                | Call::Scan(_)
-                | Call::Entry(_)
-                | Call::Waiters(_)
-                | Call::Revoke(_)
-        )
+    /// Returns the keys whose rows it locks, each once.
+    pub(super) fn keys(&self) -> Vec<LockKey> {
+        let mut keys: Vec<LockKey> = match self {
+            Self::Acquires(asked) => asked.iter().map(|one| one.question.claim.key.clone()).collect(),
+            Self::Releases(asked) => asked.iter().map(|one| one.question.claim.key.clone()).collect(),
+            Self::One(call) => call.keys().into_iter().cloned().collect(),
+        };
+        keys.sort_unstable_by(|one, other| one.as_str().cmp(other.as_str()));
+        keys.dedup();
+        keys
+    }
+
+    /// Returns whether a lock may be held after it.
+    pub(crate) fn takes_locks(&self) -> bool {
+        match self {
+            Self::Acquires(_) => true,
+            Self::Releases(_) => false,
+            Self::One(call) => matches!(**call, Call::Acquire(_) | Call::AcquireAll(_)),
+        }
+    }
+}
+
+/// What came of a batch.
+#[derive(Default)]
+pub(crate) struct Sent {
+    /// The server takes no writes: another one may be the primary now.
+    pub(crate) moved_away: bool,
+    /// Keys whose rows a transaction of somebody else keeps locked.
+    pub(super) blocked: Vec<LockKey>,
+    /// Keys whose rows could be locked.
+    pub(super) free: Vec<LockKey>,
+    /// Calls to send again, each alone: the row of one of them kept all of them waiting.
+    pub(super) again: Vec<Call>,
+}
+
+/// Calls of one kind that left together, and failed.
+pub(super) struct Failed<Q, A> {
+    pub(super) error: LockError,
+    pub(super) asked: Vec<Asked<Q, Result<A>>>,
+}
+
+impl<Q, A> Failed<Q, A> {
+    /// Gives the calls their error. If it may concern only one of several keys, they are sent `again` instead.
+    pub(super) fn answer(
+        self,
+        keys: usize,
+        call: impl Fn(Asked<Q, Result<A>>) -> Call,
+        again: &mut Vec<Call>,
+    ) -> LockError {
+        if keys > 1 && is_blocked(&self.error) {
+            again.extend(self.asked.into_iter().map(call));
+        } else {
+            self.asked.into_iter().for_each(|one| drop(one.answer.send(Err(self.error.clone()))));
+        }
+        self.error
     }
 }

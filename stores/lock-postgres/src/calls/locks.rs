@@ -1,14 +1,14 @@
-//! The calls of single locks: taken, renewed and released, those that came together in one statement.
+//! The calls of single locks: taken and released, those that came together in one statement.
 
-use lock_core::{AcquireRequest, Attempt, Claim, Freed, Holder, LockError, LockKey, Release, Renewal, Result};
+use lock_core::{AcquireRequest, Attempt, Freed, Holder, LockKey, Release, Result};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::calls::about;
-use crate::calls::call::Asked;
+use crate::calls::call::{Asked, Failed};
 use crate::calls::context::Context;
-use crate::calls::values::{beyond, exactly, in_the_way, millis, order_by_key, read_holder, texts, too_late};
-use crate::error::is_gone;
+use crate::calls::pins::in_the_way;
+use crate::calls::values::{beyond, exactly, millis, read_holder, texts, too_late};
 use crate::pin::{signed, unsigned};
 use crate::session::Session;
 
@@ -21,7 +21,7 @@ pub(super) async fn acquire(
     context: &Context,
     session: &Session,
     asked: Vec<Asked<AcquireRequest, Result<Attempt>>>,
-) -> Option<LockError> {
+) -> Option<Failed<AcquireRequest, Attempt>> {
     let now = context.clock.now();
     let left = |one: &Asked<AcquireRequest, _>| one.question.execute_within.checked_sub(now.since(one.since));
     let (mut asked, late): (Vec<_>, Vec<_>) = asked.into_iter().partition(|one| left(one).is_some());
@@ -71,68 +71,30 @@ pub(super) async fn acquire(
             if let Some(last) = rows.last() {
                 context.server_time.set(context.clock.now(), last.get("now_us"));
             }
-            for (one, row) in asked.into_iter().zip(&rows) {
-                let attempt = attempt(&one.question, row);
+            // What keeps a pinned lock is looked up, for which no other claim waits.
+            let (pinned, others): (Vec<_>, Vec<_>) =
+                asked.into_iter().zip(&rows).partition(|(_, row)| row.get::<_, bool>("pinned"));
+            for (one, row) in others.into_iter().chain(pinned) {
+                let attempt = attempt(context, session, &one.question, row).await;
                 drop(one.answer.send(attempt));
             }
             None
         }
-        Err(error) => give_all(asked, &error),
+        Err(error) => Some(Failed { error, asked }),
     }
-}
-
-fn give_all<Q, A>(asked: Vec<Asked<Q, Result<A>>>, error: &LockError) -> Option<LockError> {
-    for one in asked {
-        drop(one.answer.send(Err(error.clone())));
-    }
-    Some(error.clone())
 }
 
 /// Reads what became of one claim.
-fn attempt(request: &AcquireRequest, row: &Row) -> Result<Attempt> {
+async fn attempt(context: &Context, session: &Session, request: &AcquireRequest, row: &Row) -> Result<Attempt> {
     let outcome: &str = row.get("outcome");
     match outcome {
         "granted" => Ok(Attempt::Granted { token: unsigned(row.get("token")) }),
         "late" => Err(too_late().with_key(&request.claim.key)),
         "floor" => Err(beyond(request)),
         _ => {
-            let holder = in_the_way(row, "about");
+            let holder = in_the_way(context, session, &request.claim.key, row, "about").await;
             Ok(if outcome == "queued" { Attempt::Queued { holder } } else { Attempt::Held { holder } })
         }
-    }
-}
-
-pub(super) async fn renew(context: &Context, session: &Session, claims: &[Claim]) -> Vec<Result<Renewal>> {
-    let order = order_by_key(claims.len(), |index| &claims[index].key);
-    let keys = texts(&order, |index| claims[*index].key.as_str().to_owned());
-    let owners = texts(&order, |index| claims[*index].owner.to_hex());
-    let ttls: Vec<i64> = order.iter().map(|index| millis(claims[*index].ttl)).collect();
-    let text = format!("SELECT renewed FROM {}.renew_v1($1, $2::text[]::uuid[], $3, $4)", context.settings.schema);
-    let answer = session
-        .ask(
-            &text,
-            &[
-                (&keys, Type::TEXT_ARRAY),
-                (&owners, Type::TEXT_ARRAY),
-                (&ttls, Type::INT8_ARRAY),
-                (&context.settings.commit, Type::TEXT),
-            ],
-        )
-        .await;
-    match exactly(claims.len(), "leases", answer) {
-        Ok(rows) => {
-            let mut answers = vec![Ok(Renewal::Lost); claims.len()];
-            for (index, row) in order.into_iter().zip(&rows) {
-                answers[index] = Ok(if row.get(0) { Renewal::Renewed } else { Renewal::Lost });
-            }
-            answers
-        }
-        // The locks went with their table. The next process makes it anew, and may grant each of them.
-        Err(error) if is_gone(&error) => {
-            tracing::warn!(%error, "the locks in PostgreSQL are gone");
-            vec![Ok(Renewal::Lost); claims.len()]
-        }
-        Err(error) => vec![Err(error); claims.len()],
     }
 }
 
@@ -140,7 +102,7 @@ pub(super) async fn release(
     context: &Context,
     session: &Session,
     mut asked: Vec<Asked<Release, Result<Freed>>>,
-) -> Option<LockError> {
+) -> Option<Failed<Release, Freed>> {
     by_key(&mut asked, |one| &one.question.claim.key);
     let keys = texts(&asked, |one| one.question.claim.key.as_str().to_owned());
     let owners = texts(&asked, |one| one.question.claim.owner.to_hex());
@@ -172,7 +134,7 @@ pub(super) async fn release(
             }
             None
         }
-        Err(error) => give_all(asked, &error),
+        Err(error) => Some(Failed { error, asked }),
     }
 }
 

@@ -7,22 +7,18 @@ pub(crate) mod context;
 mod inspect;
 mod locks;
 mod marks;
+mod pins;
+pub(crate) mod renew;
 mod values;
+pub(crate) mod waiting;
 
 use lock_core::LockError;
 
-use crate::calls::call::{Batch, Call};
+use crate::calls::call::{Batch, Call, Sent};
 use crate::calls::context::Context;
-use crate::calls::locks::{acquire, holder, release, renew};
-use crate::error::has_moved_away;
+use crate::calls::locks::{acquire, holder, release};
+use crate::error::{has_moved_away, is_blocked};
 use crate::session::Session;
-
-/// What came of a batch.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Sent {
-    /// The server takes no writes: another one may be the primary now.
-    pub(crate) moved_away: bool,
-}
 
 /// Gives everybody the error because of which nothing was sent.
 pub(crate) fn refuse(batch: Batch, error: &LockError) {
@@ -56,21 +52,34 @@ pub(crate) fn refuse(batch: Batch, error: &LockError) {
 /// Sends a batch, and gives everybody an answer.
 pub(crate) async fn send(context: &Context, session: &Session, batch: Batch) -> Sent {
     let mut sent = Sent::default();
-    let mut look = |error: &LockError| sent.moved_away |= has_moved_away(error);
+    let keys = batch.keys();
+    let mut failed = None;
     match batch {
-        Batch::Acquires(asked) => acquire(context, session, asked).await.iter().for_each(&mut look),
-        Batch::Releases(asked) => release(context, session, asked).await.iter().for_each(&mut look),
+        Batch::Acquires(asked) => {
+            failed =
+                acquire(context, session, asked).await.map(|it| it.answer(keys.len(), Call::Acquire, &mut sent.again));
+        }
+        Batch::Releases(asked) => {
+            failed =
+                release(context, session, asked).await.map(|it| it.answer(keys.len(), Call::Release, &mut sent.again));
+        }
         Batch::One(call) => match *call {
-            Call::Acquire(one) => acquire(context, session, vec![one]).await.iter().for_each(&mut look),
-            Call::Release(one) => release(context, session, vec![one]).await.iter().for_each(&mut look),
+            Call::Acquire(one) => {
+                failed =
+                    acquire(context, session, vec![one]).await.map(|it| it.answer(1, Call::Acquire, &mut sent.again));
+            }
+            Call::Release(one) => {
+                failed =
+                    release(context, session, vec![one]).await.map(|it| it.answer(1, Call::Release, &mut sent.again));
+            }
             Call::Renew(one) => {
-                let answers = renew(context, session, &one.question).await;
-                answers.iter().filter_map(|answer| answer.as_ref().err()).take(1).for_each(&mut look);
-                drop(one.answer.send(answers));
+                if let Some(late) = renew::renew(context, session, one).await {
+                    late.answer();
+                }
             }
             Call::AcquireAll(one) => {
                 let answer = beside::acquire_all(context, session, &one.question, one.since).await;
-                answer.as_ref().err().into_iter().for_each(&mut look);
+                failed = answer.as_ref().err().cloned();
                 drop(one.answer.send(answer));
             }
             Call::SetBlocked(one) => {
@@ -83,12 +92,12 @@ pub(crate) async fn send(context: &Context, session: &Session, batch: Batch) -> 
             Call::Done(one) => drop(one.answer.send(marks::done(context, session, &one.question).await)),
             Call::MarkDone(one) => {
                 let answer = marks::mark(context, session, &one.question).await;
-                answer.as_ref().err().into_iter().for_each(&mut look);
+                failed = answer.as_ref().err().cloned();
                 drop(one.answer.send(answer));
             }
             Call::ForgetDone(one) => {
                 let answer = marks::forget(context, session, &one.question).await;
-                answer.as_ref().err().into_iter().for_each(&mut look);
+                failed = answer.as_ref().err().cloned();
                 drop(one.answer.send(answer));
             }
             Call::Scan(one) => drop(one.answer.send(inspect::scan(context, session, &one.question).await)),
@@ -96,12 +105,21 @@ pub(crate) async fn send(context: &Context, session: &Session, batch: Batch) -> 
             Call::Waiters(one) => drop(one.answer.send(inspect::waiters(context, session, &one.question).await)),
             Call::Revoke(one) => {
                 let answer = inspect::revoke(context, session, &one.question).await;
-                answer.as_ref().err().into_iter().for_each(&mut look);
+                failed = answer.as_ref().err().cloned();
                 drop(one.answer.send(answer));
             }
             Call::Ping(one) => drop(one.answer.send(session.run("SELECT 1").await)),
             Call::Sweep(one) => drop(one.answer.send(beside::sweep(context, session).await)),
         },
+    }
+    match failed {
+        None => sent.free = keys,
+        Some(error) => {
+            sent.moved_away = has_moved_away(&error);
+            if is_blocked(&error) && sent.again.is_empty() {
+                sent.blocked = keys;
+            }
+        }
     }
     sent
 }

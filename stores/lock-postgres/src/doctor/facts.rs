@@ -8,7 +8,6 @@ use tokio_postgres::Config;
 use tokio_postgres::types::Type;
 
 use crate::session::Session;
-use crate::url::Settings;
 
 /// Of settings whose name is not known to a server nothing is read.
 const SETTINGS: [&str; 17] = [
@@ -62,7 +61,7 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    pub(super) async fn read(session: &Session, settings: &Settings, config: Config) -> Result<Self> {
+    pub(super) async fn read(session: &Session, config: Config) -> Result<Self> {
         let missing = || LockError::unavailable("PostgreSQL said nothing of itself");
         // Once before, so that the answer takes no longer than it must.
         session.run("SELECT 1").await?;
@@ -102,7 +101,7 @@ impl Facts {
             standbys: (row.get(5), row.get(6)),
             ahead: i128::from(theirs) - ours,
             asked_for: after.saturating_sub(before),
-            pooled: session.is_pooled(settings, &config).await?,
+            pooled: session.is_pooled().await?,
             config,
             settings: values.iter().map(|row| (row.get(0), (row.get(1), row.get(2)))).collect(),
         })

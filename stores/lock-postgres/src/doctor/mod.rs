@@ -43,10 +43,16 @@ async fn examine(settings: &Settings) -> Vec<Finding> {
         Ok(connected) => connected,
         Err(error) => return vec![without(&error, "server")],
     };
-    let facts = match Facts::read(&session, settings, config).await {
+    let facts = match Facts::read(&session, config).await {
         Ok(facts) => facts,
         Err(error) => return vec![without(&error, "server")],
     };
+    if !facts.pooled
+        // What this looks for is of the server's own schema. Behind a pooler this would stay with a session of others.
+        && let Err(error) = session.run("SET search_path = pg_catalog, pg_temp").await
+    {
+        return vec![without(&error, "server")];
+    }
     let mut found = vec![server::version(&facts)];
     if facts.version < server::OLDEST {
         return found;

@@ -58,7 +58,7 @@ async fn heard(session: &Session, settings: &Settings, facts: &Facts) -> Result<
         }
     })
     .await?;
-    if settings.listen.is_some() && listening.is_pooled(settings, config).await? {
+    if settings.listen.is_some() && listening.is_pooled().await? {
         return Ok(Heard::Pooler);
     }
     // Nobody else's: two may examine at a time.

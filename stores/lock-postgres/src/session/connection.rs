@@ -1,29 +1,51 @@
 //! One connection to the database.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use lock_core::{LockError, Result};
-use tokio::task::JoinHandle;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Config, Row};
 
-use crate::error::of_command;
-use crate::session::tls;
-use crate::url::Settings;
+use crate::error::{of_address, of_command};
+use crate::hosts::{addresses, at, count, race};
+use crate::session::tls::{self, Driver};
+use crate::url::{Settings, node};
 
-/// How long an answer may take before the connection counts as dead. Every call is shorter by far, and its caller gave up before.
-const SILENCE: Duration = Duration::from_secs(10);
+/// How long connecting to a host may take, and each statement before the first call, if the URL has no `connect_timeout`.
+const OPENING: Duration = Duration::from_secs(5);
 
-/// How often a session is looked at for a pooler before it.
-const LOOKS: usize = 16;
+/// How long the answer of a call may take. The server ends a statement sooner, so that a session is given up only if nothing answers.
+pub(crate) const ANSWER: Duration = Duration::from_secs(10);
+
+/// After how much silence the other hosts of the URL are asked whether one of them has become the primary.
+const SILENCE: Duration = Duration::from_millis(1500);
+
+/// How long a request to cancel may take.
+const CANCEL: Duration = Duration::from_secs(2);
+
+/// For how long a session that was given up counts, if the server does not end it.
+const ENDING: Duration = Duration::from_secs(60);
+
+/// What the server says by itself goes here.
+type Heard = Arc<dyn Fn(AsyncMessage) + Send + Sync>;
 
 /// A connection, which ends when this is dropped.
 pub(crate) struct Session {
     client: Client,
-    driver: JoinHandle<()>,
-    schema: Arc<str>,
+    /// What drives the connection, and its place among those of its host. `None` once the session is given up.
+    open: Mutex<Option<(Driver, OwnedSemaphorePermit)>>,
+    settings: Settings,
+    /// Which host of the URL it is at, and the settings of the others.
+    host: usize,
+    others: Vec<Config>,
+    /// The number of the server's process, as the other end of the connection told it.
+    process: i32,
+    /// How long an answer may take, ms.
+    within: AtomicU64,
     /// Whether a commit was answered without the standby that it waits for.
     gave_up: Arc<AtomicBool>,
 }
@@ -35,47 +57,73 @@ impl std::fmt::Debug for Session {
 }
 
 impl Session {
-    /// Connects, whatever the server is.
+    /// Connects to one of the hosts, whatever the server is. Each host is given up after its `connect_timeout`, which covers the
+    /// look-up of its name, TCP, TLS and the authentication. No host waits until another is given up.
     pub(crate) async fn connect(
         settings: &Settings,
         config: &Config,
-        heard: impl Fn(AsyncMessage) + Send + 'static,
+        heard: impl Fn(AsyncMessage) + Send + Sync + 'static,
     ) -> Result<Self> {
-        let gave_up = Arc::new(AtomicBool::new(false));
-        let saw = Arc::clone(&gave_up);
-        let hear = move |message: AsyncMessage| {
-            if stopped_waiting(&message) {
-                saw.store(true, Ordering::Release);
-            }
-            heard(message);
-        };
-        let (client, driver) = tls::connect(config, settings, hear).await?;
-        Ok(Self { client, driver, schema: settings.schema.as_str().into(), gave_up })
-    }
-
-    /// Returns whether there is a pooler by transaction in between, where each transaction may run in another session: what is listened
-    /// for would be heard by whoever gets the session next, and what is set would stay with it. `config` is what leads here.
-    ///
-    /// One look proves a pooler, but none proves that there is no pooler: what else runs at that moment may take the sessions in between.
-    pub(crate) async fn is_pooled(&self, settings: &Settings, config: &Config) -> Result<bool> {
-        let ours = self.pid().await?;
-        // A second one that is inside a transaction takes the session of the first, if they share any.
-        let other = Self::connect(settings, config, |_| {}).await?;
-        for _ in 0..LOOKS {
-            other.run("BEGIN").await?;
-            let inside = other.pid().await?;
-            let after = self.pid().await?;
-            other.run("ROLLBACK").await?;
-            if ours != after || inside == ours {
-                return Ok(true);
-            }
+        let (heard, hosts): (Heard, _) = (Arc::new(heard), count(config));
+        let first = *settings.hosts.last().borrow();
+        let order = (0..hosts).map(|step| (first + step) % hosts);
+        let attempt = |host| Self::at(settings.clone(), config.clone(), host, Arc::clone(&heard));
+        let session = race(order.map(attempt).collect()).await?;
+        if hosts > 1 {
+            settings.hosts.set_last(session.host);
         }
-        Ok(false)
+        Ok(session)
     }
 
-    async fn pid(&self) -> Result<i32> {
+    async fn at(settings: Settings, config: Config, host: usize, heard: Heard) -> Result<Self> {
+        let place = settings.hosts.enter(host)?;
+        let one = at(&config, host);
+        let (name, bound) = (node(&one), one.get_connect_timeout().copied().unwrap_or(OPENING));
+        let gave_up = Arc::new(AtomicBool::new(false));
+        let opening = async {
+            let found = addresses(&one).await.map_err(|error| of_address(error, &name))?;
+            let attempt = |address: Config| {
+                let (settings, name) = (settings.clone(), Arc::clone(&name));
+                let (saw, heard) = (Arc::clone(&gave_up), Arc::clone(&heard));
+                let hear = move |message: AsyncMessage| {
+                    if stopped_waiting(&message) {
+                        saw.store(true, Ordering::Release);
+                    }
+                    heard(message);
+                };
+                async move { tls::connect(&address, &settings, &name, hear).await }
+            };
+            race(found.into_iter().map(attempt).collect()).await
+        };
+        let (client, driver) = within(bound, opening).await.unwrap_or_else(|| {
+            Err(LockError::not_executed(format!(
+                "PostgreSQL at {name} did not answer within {bound:?} of connecting; check the network, and whether the server is stopped"
+            )))
+        })?;
+        let process = tls::process_of(&client).await;
+        let may_move = config.get_target_session_attrs() != TargetSessionAttrs::Any;
+        let others = (0..count(&config)).filter(|other| may_move && *other != host);
+        let others = others.map(|other| at(&config, other)).collect();
+        let (open, within) = (Mutex::new(Some((driver, place))), AtomicU64::new(0));
+        let session = Self { client, open, settings, host, others, process, within, gave_up };
+        session.answer_within(bound);
+        Ok(session)
+    }
+
+    /// Sets how long an answer may take from now on. At first it is as long as connecting may take.
+    pub(crate) fn answer_within(&self, time: Duration) {
+        self.within.store(u64::try_from(time.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// Returns whether something between here and the server answers for it: then each transaction may run in another session of the
+    /// server, what is listened for is heard by whoever gets the session next, and what is set stays with it.
+    ///
+    /// A pooler tells each client a number of its own instead of that of the server's process, so one look is enough, and it takes
+    /// one session for one statement.
+    pub(crate) async fn is_pooled(&self) -> Result<bool> {
         let rows = self.ask("SELECT pg_backend_pid()", &[]).await?;
-        rows.first().map(|row| row.get(0)).ok_or_else(|| LockError::unavailable("PostgreSQL said nothing of itself"))
+        let row = rows.first().ok_or_else(|| LockError::unavailable("PostgreSQL said nothing of itself"))?;
+        Ok(row.get::<_, i32>(0) != self.process)
     }
 
     /// Sends one statement with the types of its values, which needs no preparation and works behind poolers.
@@ -89,27 +137,76 @@ impl Session {
     }
 
     async fn in_time<T>(&self, answer: impl Future<Output = Result<T, tokio_postgres::Error>>) -> Result<T> {
-        #[expect(clippy::disallowed_methods, reason = "runs on the store's own runtime, which has a timer")]
-        match tokio::time::timeout(SILENCE, answer).await {
-            // It comes before the answer.
-            Ok(_) if self.gave_up.load(Ordering::Acquire) => {
-                self.driver.abort();
-                Err(LockError::unavailable(
-                    "somebody had PostgreSQL stop waiting for its standby; whether the command survives a failover is not known",
-                ))
+        if self.is_closed() {
+            return Err(LockError::not_executed("the session of PostgreSQL has ended; the next attempt connects anew"));
+        }
+        let bound = Duration::from_millis(self.within.load(Ordering::Relaxed));
+        let said = tokio::select! {
+            biased;
+            answer = answer => match answer {
+                // It comes before the answer.
+                Ok(_) if self.gave_up.load(Ordering::Acquire) => {
+                    drop(self.close());
+                    return Err(LockError::unavailable(
+                        "somebody had PostgreSQL stop waiting for its standby; whether the command survives a failover is not known",
+                    ));
+                }
+                answer => return answer.map_err(|error| of_command(error, &self.settings.schema)),
+            },
+            () = self.moved() => "another host of the URL has become the primary, and this one does not answer".to_owned(),
+            () = sleep(bound) => format!("PostgreSQL has not answered for {bound:?}"),
+        };
+        self.give_up();
+        Err(LockError::unavailable(format!("{said}; whether the command was executed is not known")))
+    }
+
+    /// Returns once this host has been silent for a while and another one takes writes.
+    async fn moved(&self) {
+        loop {
+            match self.others.is_empty() {
+                true => std::future::pending().await,
+                false => sleep(SILENCE).await,
             }
-            Ok(answer) => answer.map_err(|error| of_command(error, &self.schema)),
-            Err(_) => {
-                self.driver.abort();
-                Err(LockError::unavailable(
-                    "PostgreSQL has not answered for 10 s; whether the command was executed is not known",
-                ))
+            for other in &self.others {
+                let connected = within(SILENCE, tls::connect(other, &self.settings, &self.settings.node, |_| {})).await;
+                if let Some(Ok(_)) = connected {
+                    return;
+                }
             }
         }
     }
 
+    /// Ends the session without an answer: has the server cancel the statement, and keeps the place of the session for as long as the
+    /// server is at it.
+    fn give_up(&self) {
+        let Some((mut driver, place)) = self.close() else { return };
+        let (token, settings) = (self.client.cancel_token(), self.settings.clone());
+        #[expect(clippy::disallowed_methods, reason = "runs on the store's own runtime, or the keeper's")]
+        tokio::spawn(async move {
+            within(CANCEL, tls::cancel(&token, &settings)).await;
+            within(ENDING, driver.ended()).await;
+            drop((driver, place));
+        });
+    }
+
+    /// Ends the session. Returns what drove it.
+    pub(crate) fn close(&self) -> Option<(Driver, OwnedSemaphorePermit)> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
-        self.client.is_closed() || self.driver.is_finished()
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        self.client.is_closed() || open.as_ref().is_none_or(|(driver, _)| driver.is_finished())
+    }
+
+    /// Returns whether it has ended, or is to be left for another host.
+    pub(crate) fn is_of_no_use(&self) -> bool {
+        self.is_closed() || self.is_left()
+    }
+
+    /// Returns whether a later session was opened at another host of the URL.
+    pub(crate) fn is_left(&self) -> bool {
+        !self.others.is_empty() && *self.settings.hosts.last().borrow() != self.host
     }
 }
 
@@ -119,8 +216,18 @@ fn stopped_waiting(message: &AsyncMessage) -> bool {
     matches!(message, AsyncMessage::Notice(notice) if notice.routine() == Some("SyncRepWaitForLSN"))
 }
 
-impl Drop for Session {
-    fn drop(&mut self) {
-        self.driver.abort();
-    }
+pub(crate) async fn within<F: Future>(time: Duration, future: F) -> Option<F::Output> {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "runs on the store's own runtime, or the keeper's, which have timers"
+    )]
+    tokio::time::timeout(time, future).await.ok()
+}
+
+async fn sleep(time: Duration) {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "runs on the store's own runtime, or the keeper's, which have timers"
+    )]
+    tokio::time::sleep(time).await;
 }

@@ -4,7 +4,7 @@ use lock_core::{LockError, LockErrorKind, Result};
 use tokio_postgres::types::Type;
 
 use crate::error::RUN;
-use crate::session::connection::Session;
+use crate::session::connection::{ANSWER, Session};
 use crate::session::schema::{self, VERSION};
 use crate::url::Settings;
 
@@ -94,7 +94,9 @@ pub(crate) async fn exists(session: &Session, schema: &str) -> Result<bool> {
 
 /// Makes the schema or brings it up to date, while no other process does: one that has waited finds nothing left to do.
 async fn bring_up_to_date(session: &Session, schema: &str) -> Result<()> {
-    session.run(&format!("BEGIN ISOLATION LEVEL READ COMMITTED; {MAKING}")).await?;
+    // Another process may be at it for longer than a call would wait for a row.
+    session.answer_within(ANSWER);
+    session.run(&format!("BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '8s'; {MAKING}")).await?;
     let done = match bring_alone(session, schema).await {
         Ok(()) => session.run("COMMIT").await,
         Err(error) => Err(error),

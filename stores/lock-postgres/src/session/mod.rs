@@ -8,5 +8,5 @@ mod role;
 pub(crate) mod schema;
 mod tls;
 
-pub(crate) use connection::Session;
+pub(crate) use connection::{Session, within};
 pub(crate) use open::{Opened, open};

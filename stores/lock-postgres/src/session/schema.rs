@@ -28,5 +28,9 @@ pub(crate) fn functions() -> impl Iterator<Item = &'static str> {
     let made = FILES.iter().flat_map(|file| file.split("\nCREATE OR REPLACE FUNCTION lock_core.").skip(1));
     let names = made.filter_map(|head| head.split('(').next());
     // The other functions are called by these, and belong to the owner of the schema.
-    names.filter(|name| name.ends_with("_v1") || ["pin", "pin_in_statement", "mark_done", "admit"].contains(name))
+    names.filter(|name| {
+        name.ends_with("_v1")
+            || name.ends_with("_v2")
+            || ["pin", "pin_in_statement", "mark_done", "admit"].contains(name)
+    })
 }

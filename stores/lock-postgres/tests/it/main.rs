@@ -13,6 +13,8 @@ mod pooled;
 mod queue;
 mod race;
 mod refusals;
+mod sessions;
+mod silence;
 mod standbys;
 mod support;
 #[cfg(feature = "tls")]

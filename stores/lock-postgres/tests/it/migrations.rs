@@ -152,7 +152,10 @@ fn functions_that_are_missing_are_made_by_the_owner_and_named_to_others() {
         let server = PostgresServer::start();
         server.run(&PostgresStore::schema("lock_core"));
         server.run("DROP FUNCTION lock_core.done_v1(text[], text)");
-        says(connects(&url(&server, "test", "?migrate=never")).await, &["lacks lock_core.done_v1,", "run the files of sql/ of"]);
+        says(
+            connects(&url(&server, "test", "?migrate=never")).await,
+            &["lacks lock_core.done_v1,", "run the files of sql/ of"],
+        );
         connects(&server.url()).await.unwrap();
         connects(&url(&server, "test", "?migrate=never")).await.unwrap();
     });

@@ -183,16 +183,33 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> TlsConnect<S> for Serve
     type Future = Pin<Box<dyn Future<Output = io::Result<Stream<S>>> + Send>>;
 
     fn connect(self, stream: S) -> Self::Future {
-        Box::pin(async move { Ok(Stream(self.connector.connect(self.name, stream).await?)) })
+        Box::pin(async move { Ok(Stream::Encrypted(Box::new(self.connector.connect(self.name, stream).await?))) })
     }
 }
 
-/// An encrypted connection.
-pub(super) struct Stream<S>(Encrypted<S>);
+/// Encrypts nothing: for bytes that leave this process nowhere.
+pub(super) struct Plain;
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> TlsConnect<S> for Plain {
+    type Stream = Stream<S>;
+    type Error = io::Error;
+    type Future = std::future::Ready<io::Result<Stream<S>>>;
+
+    fn connect(self, stream: S) -> Self::Future {
+        std::future::ready(Ok(Stream::Plain(stream)))
+    }
+}
+
+/// A connection after the two sides have agreed on TLS.
+pub(super) enum Stream<S> {
+    Encrypted(Box<Encrypted<S>>),
+    Plain(S),
+}
 
 impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for Stream<S> {
     fn channel_binding(&self) -> ChannelBinding {
-        let shown = self.0.get_ref().1.peer_certificates().and_then(<[_]>::first);
+        let Self::Encrypted(stream) = self else { return ChannelBinding::none() };
+        let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
         let bound = shown.and_then(|certificate| binding::end_point(certificate));
         bound.map_or_else(ChannelBinding::none, ChannelBinding::tls_server_end_point)
     }
@@ -200,20 +217,32 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for Stream<S> {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Stream<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buf)
+        match &mut *self {
+            Stream::Encrypted(stream) => Pin::new(stream).poll_read(cx, buf),
+            Stream::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
     }
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Stream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, bytes)
+        match &mut *self {
+            Stream::Encrypted(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Stream::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
+        match &mut *self {
+            Stream::Encrypted(stream) => Pin::new(stream).poll_flush(cx),
+            Stream::Plain(stream) => Pin::new(stream).poll_flush(cx),
+        }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
+        match &mut *self {
+            Stream::Encrypted(stream) => Pin::new(stream).poll_shutdown(cx),
+            Stream::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
     }
 }

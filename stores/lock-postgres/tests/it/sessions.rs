@@ -1,0 +1,173 @@
+//! The store's sessions at the server: a locked row, a server that is stopped, a pooler that is small, a user with odd settings.
+
+use std::time::Duration;
+
+use lock_core::testing::{EventLog, PostgresServer, Stopwatch, limit};
+use lock_core::{AcquireRequest, HolderInfo, LockBackend as _, LockErrorKind, LockManager, Renew};
+use lock_postgres::PostgresStore;
+use tokio::time::{Instant, sleep};
+
+use crate::support::{LONG, claim, on_runtime, session};
+
+/// How many sessions a process has at most, with those that the server has not ended yet.
+const SESSIONS: i64 = 12;
+
+const COUNT: &str = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'lock-postgres%'";
+
+#[test]
+#[limit(180)]
+fn a_locked_row_delays_its_own_lock_and_no_other() {
+    on_runtime(async {
+        let server = PostgresServer::start();
+        let locks = LockManager::connect(&server.url()).await.unwrap();
+        let events = EventLog::default();
+        locks.observe(events.clone());
+        let lease = |key: &str| locks.lock(key).with_ttl(Duration::from_secs(6)).with_renew(Renew::Auto);
+        // One of the locks that are held has its row locked, and so has a key that nobody holds.
+        let kept = lease("kept").await.unwrap();
+        lease("wanted").await.unwrap().release().await.unwrap();
+        let mut held = Vec::new();
+        for number in 0..20 {
+            held.push(lease(&format!("held {number}")).await.unwrap());
+        }
+        let (user, look) = (session(&server).await, session(&server).await);
+        user.batch_execute("BEGIN; SELECT FROM lock_core.lock WHERE key IN ('kept', 'wanted') FOR UPDATE")
+            .await
+            .unwrap();
+        let waiters: Vec<_> = (0..3)
+            .map(|_| {
+                let wanted = lease("wanted").with_wait(LONG);
+                tokio::spawn(async move { wanted.acquire().await.unwrap().release().await.unwrap() })
+            })
+            .collect();
+        let (begun, mut slowest, mut most) = (Instant::now(), Duration::ZERO, 0);
+        for number in 0.. {
+            if begun.elapsed() > Duration::from_secs(20) {
+                break;
+            }
+            let before = Instant::now();
+            let beside = lease(&format!("beside {number}")).with_wait(LONG).acquire().await.unwrap();
+            beside.release().await.unwrap();
+            slowest = slowest.max(before.elapsed());
+            most = most.max(look.query_one(COUNT, &[]).await.unwrap().get::<_, i64>(0));
+            sleep(Duration::from_millis(50)).await;
+        }
+        println!("figure: the slowest pair beside a locked row: {slowest:?}; sessions: {most}");
+        let lost: Vec<_> =
+            held.iter().filter(|guard| guard.ensure_held().is_err()).map(|guard| guard.key().to_string()).collect();
+        assert!(lost.is_empty(), "lost for another's row: {lost:?}");
+        assert!(kept.ensure_held().is_err(), "nothing could renew this one for 20 s");
+        assert!(slowest < Duration::from_secs(5), "{slowest:?}");
+        assert!(most <= SESSIONS, "{most}");
+        user.batch_execute("ROLLBACK").await.unwrap();
+        for waiter in waiters {
+            waiter.await.unwrap();
+        }
+    });
+}
+
+#[test]
+#[limit(120)]
+fn a_primary_that_is_stopped_is_left_for_the_promoted_standby() {
+    on_runtime(async {
+        let primary = PostgresServer::start();
+        let standby = primary.standby("near", primary.port());
+        while primary.run("SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'") != "1" {}
+        // The primary first, so that each new session meets it before the standby.
+        let url = format!("postgres://test@127.0.0.1:{},127.0.0.1:{}/postgres", primary.port(), standby.port());
+        let locks = LockManager::connect(&url).await.unwrap();
+        locks.lock("before").with_ttl(LONG).await.unwrap().release().await.unwrap();
+        primary.pause(true);
+        standby.promote();
+        let watch = Stopwatch::start();
+        let _held = locks.lock("open sessions").with_wait(LONG).acquire().await.unwrap();
+        let open = watch.elapsed();
+        let watch = Stopwatch::start();
+        let fresh = LockManager::connect(&url).await.unwrap();
+        let _new = fresh.lock("new sessions").with_wait(LONG).acquire().await.unwrap();
+        let new = watch.elapsed();
+        println!("figure: a grant by the new primary, over open sessions {open:?}, over new ones {new:?}");
+        primary.pause(false);
+        assert!(open < Duration::from_secs(4) && new < Duration::from_secs(2), "open {open:?}, new {new:?}");
+    });
+}
+
+#[test]
+#[limit(300)]
+fn managers_that_start_together_do_not_stall_a_small_pool() {
+    on_runtime(async {
+        for size in [1, 3, 5, 20] {
+            let server = PostgresServer::start();
+            PostgresStore::new(&server.url()).unwrap().ping().await.unwrap();
+            let pooler = server.pooler_of(size);
+            let (user, connection) = tokio_postgres::connect(&pooler.url(), tokio_postgres::NoTls).await.unwrap();
+            tokio::spawn(connection);
+            let url = pooler.url();
+            let managers: Vec<_> = (0..30)
+                .map(|number| {
+                    let url = url.clone();
+                    tokio::spawn(async move {
+                        let locks = LockManager::connect(&url).await?;
+                        locks
+                            .lock(format!("mine {number}").as_str())
+                            .with_wait(LONG)
+                            .acquire()
+                            .await?
+                            .release()
+                            .await?;
+                        Ok::<_, lock_core::LockError>(locks)
+                    })
+                })
+                .collect();
+            let mut slowest = Duration::ZERO;
+            while !managers.iter().all(tokio::task::JoinHandle::is_finished) {
+                let before = Instant::now();
+                user.simple_query("SELECT 1").await.unwrap();
+                slowest = slowest.max(before.elapsed());
+            }
+            println!("figure: pool of {size}: the application's slowest SELECT 1: {slowest:?}");
+            for manager in managers {
+                manager.await.unwrap().unwrap();
+            }
+            assert!(slowest < Duration::from_secs(2), "pool of {size}: {slowest:?}");
+        }
+    });
+}
+
+#[test]
+#[limit]
+fn a_service_alone_behind_a_pool_of_one_takes_its_first_lock() {
+    on_runtime(async {
+        let server = PostgresServer::start();
+        let pooler = server.pooler_of(1);
+        let locks = LockManager::connect(&pooler.url()).await.unwrap();
+        let watch = Stopwatch::start();
+        let _first = locks.lock("first").with_wait(LONG).acquire().await.unwrap();
+        watch.assert_within(Duration::from_secs(3), "the first lock behind a pool of one");
+    });
+}
+
+#[test]
+#[limit(120)]
+fn a_cancelled_wait_for_the_standby_is_unknown_whatever_the_user_has_set() {
+    for pooled in [false, true] {
+        on_runtime(async {
+            let primary = PostgresServer::start();
+            PostgresStore::new(&primary.url()).unwrap().ping().await.unwrap();
+            primary.run("ALTER ROLE test SET client_min_messages = error");
+            primary.run("ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (*)'; SELECT pg_reload_conf()");
+            let pooler = primary.pooler();
+            let store = PostgresStore::new(&if pooled { pooler.url() } else { primary.url() }).unwrap();
+            let look = session(&primary).await;
+            while look.query_one("SHOW synchronous_standby_names", &[]).await.unwrap().get::<_, &str>(0).is_empty() {}
+            let mut request = AcquireRequest::new(claim("waits", LONG), HolderInfo::new("here", 1, "test"));
+            request.execute_within = LONG;
+            let cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+            let (answer, ()) = tokio::join!(store.try_acquire(&request), async {
+                while look.query(cancel, &[]).await.unwrap().is_empty() {}
+            });
+            let error = answer.expect_err("no standby has it");
+            assert_eq!(error.kind(), LockErrorKind::Unavailable, "behind a pooler: {pooled}");
+        });
+    }
+}
