@@ -1,10 +1,10 @@
-//! What an error of the database says about a command, in a sentence: the server's own words, and what to do about them.
+//! Makes a sentence of an error of the database: the server's own words, and what to do about them.
 
 use lock_core::LockError;
 use tokio_postgres::Error;
 use tokio_postgres::error::{DbError, Severity, SqlState};
 
-/// What an administrator runs to make the schema, or to bring an older one up to date.
+/// The statements by which an administrator makes the schema, or brings an older one up to date.
 pub(crate) const RUN: &str =
     "the files of sql/ of the crate lock-postgres, in the order of their names and in one transaction";
 
@@ -56,7 +56,7 @@ pub(crate) fn of_address(error: std::io::Error, node: &str) -> LockError {
     LockError::not_executed(format!("there is no PostgreSQL at {node}: {error}")).with_source(error)
 }
 
-/// Says why there is no connection. `encrypted` tells whether TLS was used.
+/// Says why a connection was not opened. `encrypted` tells whether TLS was used.
 pub(crate) fn of_connecting(error: Error, node: &str, encrypted: bool) -> LockError {
     let refused = match error.as_db_error() {
         Some(db) => of_pooler(db).unwrap_or_else(|| at_the_door(db, node, encrypted)),
@@ -109,7 +109,7 @@ fn said(db: &DbError) -> String {
     }
 }
 
-/// Says why a server lets nobody in. What it calls its functions is the same in every language.
+/// Says why a server lets nobody in. The names of its functions are the same in every language.
 fn at_the_door(db: &DbError, node: &str, encrypted: bool) -> LockError {
     let (code, said, routine) = (db.code().code(), said(db), db.routine().unwrap_or_default());
     let mend = |text: String| LockError::misconfigured(format!("PostgreSQL at {node} {text}"));
@@ -179,7 +179,7 @@ fn of_pooler(db: &DbError) -> Option<LockError> {
     Some(if mend { LockError::misconfigured(text) } else { LockError::not_executed(text) })
 }
 
-/// What the server refuses for a reason that a person must mend, or that will pass. `None` if it is neither.
+/// Says why the server refuses a command for a reason that a person must mend, or that will pass. `None` for any other reason.
 fn refusal(db: &DbError, schema: &str) -> Option<LockError> {
     let said = said(db);
     let mend = |text: String| Some(LockError::misconfigured(text));

@@ -1,11 +1,11 @@
-//! What this user's sessions are set to: time-outs, isolation, how durable a commit is.
+//! The settings of this user's sessions: time-outs, isolation, how durable a commit is.
 
 use lock_core::Finding;
 
 use crate::doctor::facts::Facts;
 use crate::url::Settings;
 
-/// What ends a call, and how short it may be, ms: a call takes milliseconds, but a disk can stall.
+/// The limits that end a call, and how short they may be, ms: a call takes milliseconds, but a disk can stall.
 const CALLS: [&str; 3] = ["statement_timeout", "lock_timeout", "transaction_timeout"];
 const CALL: i64 = 1000;
 

@@ -11,7 +11,7 @@ use tokio_postgres::config::{ChannelBinding, Host, SslMode};
 
 use crate::url::{Authorities, Settings, bad, checked_schema, host_and_port};
 
-/// What a value of a parameter may be, where nothing else is to be said.
+/// The values that a parameter may have, in words.
 const NUMBER: &str = "a whole number";
 const FILE: &str = "the name of a file, of which any byte may be written as %2F";
 
@@ -137,7 +137,7 @@ fn beside(name: &str, value: &str) -> Result<bool> {
         }
         return Err(refused(name, why));
     }
-    /// What cannot be honoured at all, and what to do instead.
+    /// Parameters that cannot be honoured at all, and what to do instead.
     const REFUSED: [(&str, &str); 31] = [
         ("ssl", "write sslmode=verify-full, or sslmode=disable"),
         ("sslaccept", "certificates are always checked; write sslmode=verify-full, with ca=FILE for an authority of your own"),

@@ -111,7 +111,7 @@ fn error(code: &str, message: &str, detail: &str, routine: &str) -> Vec<u8> {
     [&b"E"[..], &length, &fields].concat()
 }
 
-/// Of states that no test brings a server into, and of servers that speak another language.
+/// These are states that no test brings a server into, and servers that speak another language.
 #[test]
 #[limit]
 fn what_a_server_or_a_pooler_says_at_the_door_is_repeated() {
