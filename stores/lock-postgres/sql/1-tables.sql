@@ -7,6 +7,14 @@
 -- A statement that needs a strong lock of a table runs only where its change is missing. Otherwise each migration would wait for every open
 -- transaction that has pinned a lock, and every call would wait behind the migration.
 
+-- Every name below means what it means to PostgreSQL. Otherwise a role that may create objects in `public` could have its own function run
+-- here, as the owner of the schema. The last file puts the path of the session back.
+DO $$
+BEGIN
+  PERFORM pg_catalog.set_config('lock_core.path', pg_catalog.current_setting('search_path'), false);
+  PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false);
+END $$;
+
 DO $$
 BEGIN
   -- The last file takes from PUBLIC what is new. It leaves alone what an administrator may have granted since.
@@ -31,15 +39,16 @@ BEGIN
   );
   INSERT INTO lock_core.meta (version, oldest) VALUES (1, 1);
 
-  -- A row stays when its lock is freed: its token is what the next one exceeds. `owner` is null while it is free, and while it is kept
-  -- after its release.
+  -- A row stays when its lock is freed: the next token exceeds its token. `owner` is null while the lock is free, and while it is kept
+  -- after its release. `until` of a free lock is the epoch, so the lock is free whatever the clock does. `since` then says when it was freed.
   CREATE TABLE lock_core.lock (
     key text COLLATE "C" PRIMARY KEY,
     owner uuid,
     token bigint NOT NULL,
     until timestamptz NOT NULL,
     since timestamptz NOT NULL,
-    -- What the holder asked for: what is left of it tells when it renewed.
+    -- How long the lease is, or how long the lock is kept, as a negative number. Positive if a build before version 3 wrote it: then it is
+    -- what the holder asked for at first, and a renewal may have promised more.
     ttl_ms bigint,
     about text NOT NULL
   ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
@@ -60,7 +69,8 @@ BEGIN
   ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
   CREATE INDEX waiter_key ON lock_core.waiter (key, seq);
 
-  -- The newest token that each resource has admitted. Rows of pins go with their locks, and `statement` says when the last pin began.
+  -- The newest token that each resource has admitted. Rows of pins go with their locks. `statement` says when the message of the last pin
+  -- began.
   CREATE TABLE lock_core.fence (
     resource text COLLATE "C" PRIMARY KEY,
     token bigint NOT NULL,
@@ -100,3 +110,9 @@ BEGIN
     until timestamptz NOT NULL
   );
 END $$;
+
+-- The server that the tokens were drawn on: its system identifier and its timeline. Both change with the server that holds the database.
+CREATE TABLE IF NOT EXISTS lock_core.home (
+  one boolean PRIMARY KEY DEFAULT true CHECK (one),
+  server text NOT NULL
+);

@@ -4,20 +4,29 @@
 -- the row of the lock (FOR NO KEY UPDATE), so no claim enters a queue while a release reads it. No function waits for a user's
 -- transaction: a pin is a share of the row's key, which only a takeover minds, and a takeover passes over a row that is pinned.
 
--- A token is milliseconds · 2^20 of the server's clock, and above all that are known. STABLE, as extract() is: a function that claims
--- more than what it is made of is called, and takes 59 us, and is not put into the statement that uses it.
+-- The next four have a body that is parsed once, when they are made. So their names mean the same under every search_path, and PostgreSQL
+-- can still put them into the statement that uses them: a function with SET is called instead, which takes 59 us. For the same reason
+-- a function must not claim more than its parts do: draw() is STABLE, as extract() is.
+
+-- A time of so many milliseconds: at most a century, which fits every calendar, and never a negative one.
+CREATE OR REPLACE FUNCTION lock_core.span(ms bigint) RETURNS interval
+LANGUAGE sql IMMUTABLE
+RETURN CASE WHEN ms > 3162240000000 THEN 3162240000000 WHEN ms < 0 THEN 0 ELSE ms END * interval '1 ms';
+
+-- When a lease ends, or the time for which a lock is kept. It lasts no longer than it was given, also if the clock was set back since.
+CREATE OR REPLACE FUNCTION lock_core.ends(until timestamptz, ttl_ms bigint, moment timestamptz) RETURNS timestamptz
+LANGUAGE sql IMMUTABLE
+RETURN CASE WHEN ttl_ms < 0 AND until > moment - ttl_ms * interval '1 ms' THEN moment - ttl_ms * interval '1 ms' ELSE until END;
+
+-- A token is milliseconds · 2^20 of the server's clock, and above all that are known.
 CREATE OR REPLACE FUNCTION lock_core.draw(last bigint, known bigint, moment timestamptz) RETURNS bigint
-LANGUAGE sql STABLE AS $$
-  SELECT greatest(
-    last + 128,
-    (known / 128 + 1) * 128,
-    floor(extract(epoch FROM moment) * 1000)::bigint * 1048576
-  )
-$$;
+LANGUAGE sql STABLE
+RETURN greatest(last + 128, (known / 128 + 1) * 128, floor(extract(epoch FROM moment) * 1000)::bigint * 1048576);
 
 -- A number that stands for the session that listens for an inbox: it holds an advisory lock under it.
 CREATE OR REPLACE FUNCTION lock_core.presence_v1(inbox text) RETURNS bigint
-LANGUAGE sql IMMUTABLE AS $$ SELECT hashtextextended(inbox, 7301) $$;
+LANGUAGE sql IMMUTABLE
+RETURN hashtextextended(inbox, 7301);
 
 -- Begins a call. What is set here lasts until the commit, and no longer, so it stays with no connection of a pooler. A call waits for a
 -- locked row for a second: with no limit its session would wait for as long as the other transaction stands idle. The notice that a wait
@@ -35,10 +44,13 @@ END $$;
 -- Grants a free lock, whose row is locked FOR UPDATE, to the first in its queue that can be reached. Returns 'caller' if that is the
 -- caller, who is granted in the reply instead, 'granted' if the lock has a new owner, or 'nobody'. It looks at 32, and the next move at
 -- the rest.
+--
+-- Rows may be of older or foreign clients: no number in one, and no name, may fail the step of another client.
 CREATE OR REPLACE FUNCTION lock_core.move_on(k text, caller uuid, moment timestamptz) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   w record;
+  lease bigint;
   present boolean;
   fresh bigint;
 BEGIN
@@ -46,24 +58,28 @@ BEGIN
     IF w.owner = caller THEN
       RETURN 'caller';
     END IF;
+    lease := least(greatest(w.grant_ms, 1), 3600000);
     -- It missed three confirmations: its process is gone. Or it knows of a token that can never be exceeded, and hears of that
-    -- when it asks again.
-    IF moment - w.confirmed > w.grant_ms * interval '1 ms' OR w.floor / 1048576 > extract(epoch FROM moment) * 1000 + 3600000 THEN
+    -- when it asks again. Or no channel has the name of its inbox.
+    IF moment - w.confirmed > lease * interval '1 ms' OR w.floor / 1048576 > extract(epoch FROM moment) * 1000 + 3600000
+        OR octet_length('lock_core_' || w.inbox) > 63 THEN
       DELETE FROM lock_core.waiter WHERE seq = w.seq;
       CONTINUE;
     END IF;
-    -- Whoever listens holds this lock. If it can be had, nobody does.
-    present := NOT pg_try_advisory_xact_lock_shared(lock_core.presence_v1(w.inbox));
+    -- A process that listens holds this lock. If it can be had, no process does. While the queue of messages is full, a message would fail
+    -- the commit: then every waiter has to ask.
+    present := NOT pg_try_advisory_xact_lock_shared(lock_core.presence_v1(w.inbox)) AND pg_notification_queue_usage() < 0.9;
     IF NOT present AND w.reach <> 2 THEN
       UPDATE lock_core.waiter SET reach = 1 WHERE seq = w.seq AND reach <> 1;
       CONTINUE;
     END IF;
     DELETE FROM lock_core.waiter WHERE seq = w.seq;
-    UPDATE lock_core.lock l SET owner = w.owner, token = lock_core.draw(l.token, w.floor, moment),
-        until = moment + w.grant_ms * interval '1 ms', since = moment, ttl_ms = w.grant_ms, about = w.about
+    UPDATE lock_core.lock l SET owner = w.owner,
+        token = lock_core.draw(greatest(l.token, (SELECT m.floor FROM lock_core.meta m)), w.floor, moment),
+        until = moment + lock_core.span(lease), since = moment, ttl_ms = -lease, about = w.about
       WHERE l.key = k RETURNING l.token INTO fresh;
     IF present THEN
-      PERFORM pg_notify('lock_core_' || w.inbox, concat_ws('|', 'granted', w.owner::text, fresh, w.stamp, w.grant_ms, k));
+      PERFORM pg_notify('lock_core_' || w.inbox, concat_ws('|', 'granted', w.owner::text, fresh, w.stamp, lease, k));
     END IF;
     RETURN 'granted';
   END LOOP;
@@ -84,6 +100,7 @@ DECLARE
   o uuid;
   moment timestamptz;
   known bigint;
+  ttl bigint;
   walked text;
 BEGIN
   PERFORM lock_core.must_read_committed();
@@ -91,9 +108,14 @@ BEGIN
   FOR i IN 1 .. cardinality(keys) LOOP
     o := owners[i];
     known := floors[i];
+    ttl := least(greatest(ttls[i], 0), 3162240000000);
     pinned := false;
     walked := NULL;
     outcome := NULL;
+    IF octet_length('lock_core_' || inboxes[i]) > 63 THEN
+      RAISE EXCEPTION 'the inbox % is too long for the name of a channel, which has at most 63 bytes', quote_literal(left(inboxes[i], 80))
+        USING ERRCODE = '22023';
+    END IF;
     LOOP
       SELECT * INTO l FROM lock_core.lock WHERE key = keys[i] FOR NO KEY UPDATE;
       -- Read when nothing is waited for any more.
@@ -109,7 +131,7 @@ BEGIN
       END IF;
       EXIT WHEN l.key IS NOT NULL;
       INSERT INTO lock_core.lock (key, owner, token, until, since, ttl_ms, about)
-        SELECT keys[i], o, lock_core.draw(m.floor, known, moment), moment + ttls[i] * interval '1 ms', moment, ttls[i], abouts[i]
+        SELECT keys[i], o, lock_core.draw(m.floor, known, moment), moment + lock_core.span(ttl), moment, -ttl, abouts[i]
         FROM lock_core.meta m
         ON CONFLICT (key) DO NOTHING RETURNING lock.token INTO token;
       IF FOUND THEN
@@ -117,9 +139,14 @@ BEGIN
         EXIT;
       END IF;
     END LOOP;
+    -- The clock was set back since this was written.
+    IF l.until > lock_core.ends(l.until, l.ttl_ms, moment) THEN
+      UPDATE lock_core.lock SET until = lock_core.ends(until, ttl_ms, moment) WHERE key = keys[i] RETURNING until INTO l.until;
+    END IF;
     IF outcome IS NULL AND l.owner = o AND l.until > moment THEN
-      UPDATE lock_core.lock SET token = lock_core.draw(l.token, known, moment),
-          until = greatest(l.until, moment + ttls[i] * interval '1 ms'), ttl_ms = ttls[i]
+      UPDATE lock_core.lock SET token = lock_core.draw(greatest(l.token, (SELECT m.floor FROM lock_core.meta m)), known, moment),
+          until = greatest(l.until, moment + lock_core.span(ttl)),
+          ttl_ms = -greatest(ttl, ceil(extract(epoch FROM l.until - moment) * 1000)::bigint)
         WHERE key = keys[i] RETURNING lock.token INTO token;
       DELETE FROM lock_core.waiter w WHERE w.owner = o;
       outcome := 'granted';
@@ -130,8 +157,9 @@ BEGIN
       IF NOT pinned THEN
         walked := lock_core.move_on(keys[i], o, moment);
         IF walked IN ('caller', 'nobody') THEN
-          UPDATE lock_core.lock SET owner = o, token = lock_core.draw(l.token, known, moment),
-              until = moment + ttls[i] * interval '1 ms', since = moment, ttl_ms = ttls[i], about = abouts[i]
+          UPDATE lock_core.lock SET owner = o,
+              token = lock_core.draw(greatest(l.token, (SELECT m.floor FROM lock_core.meta m)), known, moment),
+              until = moment + lock_core.span(ttl), since = moment, ttl_ms = -ttl, about = abouts[i]
             WHERE key = keys[i] RETURNING lock.token INTO token;
           DELETE FROM lock_core.waiter w WHERE w.owner = o;
           outcome := 'granted';
@@ -142,7 +170,7 @@ BEGIN
     END IF;
     IF outcome IS NULL AND inboxes[i] IS NOT NULL THEN
       INSERT INTO lock_core.waiter AS w (key, owner, inbox, stamp, grant_ms, floor, since, confirmed, about)
-        VALUES (keys[i], o, inboxes[i], stamps[i], grants[i], known, moment, moment, abouts[i])
+        VALUES (keys[i], o, inboxes[i], stamps[i], least(greatest(grants[i], 1), 3600000), known, moment, moment, abouts[i])
         ON CONFLICT (owner) DO UPDATE SET inbox = EXCLUDED.inbox, stamp = EXCLUDED.stamp, grant_ms = EXCLUDED.grant_ms,
           floor = EXCLUDED.floor, confirmed = EXCLUDED.confirmed, about = EXCLUDED.about,
           reach = CASE w.reach WHEN 1 THEN 2 ELSE w.reach END;
@@ -173,6 +201,7 @@ DECLARE
   l record;
   i int;
   moment timestamptz;
+  ttl bigint;
   taken boolean[] := '{}';
   passed_over boolean[] := '{}';
 BEGIN
@@ -180,10 +209,13 @@ BEGIN
   PERFORM set_config('synchronous_commit', durably, true);
   FOR i IN 1 .. cardinality(keys) LOOP
     INSERT INTO lock_core.lock (key, token, until, since, about)
-      SELECT keys[i], m.floor, clock_timestamp(), clock_timestamp(), '' FROM lock_core.meta m
+      SELECT keys[i], m.floor, 'epoch', clock_timestamp(), '' FROM lock_core.meta m
       WHERE NOT EXISTS (SELECT FROM lock_core.lock WHERE key = keys[i]) ON CONFLICT (key) DO NOTHING;
     SELECT * INTO l FROM lock_core.lock WHERE key = keys[i] FOR NO KEY UPDATE;
     moment := clock_timestamp();
+    IF l.until > lock_core.ends(l.until, l.ttl_ms, moment) THEN
+      UPDATE lock_core.lock SET until = lock_core.ends(until, ttl_ms, moment) WHERE key = keys[i] RETURNING until INTO l.until;
+    END IF;
     passed_over[i] := false;
     taken[i] := l.until > moment AND l.owner IS DISTINCT FROM owners[i];
     IF l.until <= moment THEN
@@ -201,11 +233,15 @@ BEGIN
       outcome := CASE WHEN taken[i] THEN 'held' ELSE 'spared' END;
     ELSE
       outcome := 'granted';
+      ttl := least(greatest(ttls[i], 0), 3162240000000);
       DELETE FROM lock_core.waiter w WHERE w.owner = owners[i];
       UPDATE lock_core.lock k SET
           since = CASE WHEN k.owner = owners[i] AND k.until > moment THEN k.since ELSE moment END,
-          until = greatest(CASE WHEN k.owner = owners[i] THEN k.until END, moment + ttls[i] * interval '1 ms'),
-          owner = owners[i], token = lock_core.draw(k.token, known, moment), ttl_ms = ttls[i], about = acquire_all_v1.about
+          until = greatest(CASE WHEN k.owner = owners[i] THEN k.until END, moment + lock_core.span(ttl)),
+          owner = owners[i],
+          token = lock_core.draw(greatest(k.token, (SELECT m.floor FROM lock_core.meta m)), known, moment),
+          ttl_ms = -greatest(CASE WHEN k.owner = owners[i] THEN ceil(extract(epoch FROM k.until - moment) * 1000)::bigint END, ttl),
+          about = acquire_all_v1.about
         WHERE key = keys[i];
     END IF;
     SELECT k.token, k.owner::text, floor(extract(epoch FROM k.since) * 1000000)::bigint,
@@ -215,25 +251,8 @@ BEGIN
   END LOOP;
 END $$;
 
--- Raises leases, and never shortens one.
-CREATE OR REPLACE FUNCTION lock_core.renew_v1(keys text[], owners uuid[], ttls bigint[], durably text) RETURNS TABLE (renewed boolean)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-  i int;
-  moment timestamptz;
-BEGIN
-  PERFORM lock_core.must_read_committed();
-  PERFORM set_config('synchronous_commit', durably, true);
-  FOR i IN 1 .. cardinality(keys) LOOP
-    UPDATE lock_core.lock l SET until = greatest(l.until, clock_timestamp() + ttls[i] * interval '1 ms')
-      WHERE l.key = keys[i] AND l.owner = owners[i] AND l.until > clock_timestamp();
-    renewed := FOUND;
-    RETURN NEXT;
-  END LOOP;
-END $$;
-
--- As renew_v1, but a row that another transaction keeps locked delays no other lease: its answer is null at once. With a patience (ms) the
--- row is waited for, and the call fails if it stays locked.
+-- Raises leases, and never shortens one. A row that another transaction keeps locked delays no other lease: `renewed` is null for it at
+-- once. With patience (ms) the row is waited for, and the call fails if it stays locked.
 CREATE OR REPLACE FUNCTION lock_core.renew_v2(keys text[], owners uuid[], ttls bigint[], durably text, patience bigint)
 RETURNS TABLE (renewed boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -243,21 +262,38 @@ BEGIN
   PERFORM lock_core.must_read_committed();
   PERFORM set_config('synchronous_commit', durably, true), set_config('lock_timeout', greatest(patience, 1)::text, true);
   FOR i IN 1 .. cardinality(keys) LOOP
-    IF patience = 0 THEN
+    IF patience > 0 THEN
+      PERFORM 1 FROM lock_core.lock l WHERE l.key = keys[i] AND l.owner = owners[i] FOR NO KEY UPDATE;
+    ELSE
       PERFORM 1 FROM lock_core.lock l WHERE l.key = keys[i] AND l.owner = owners[i] FOR NO KEY UPDATE SKIP LOCKED;
-      IF NOT FOUND THEN
-        renewed := CASE WHEN EXISTS (
-          SELECT FROM lock_core.lock l WHERE l.key = keys[i] AND l.owner = owners[i] AND l.until > clock_timestamp()
-        ) THEN NULL ELSE false END;
-        RETURN NEXT;
-        CONTINUE;
-      END IF;
     END IF;
-    UPDATE lock_core.lock l SET until = greatest(l.until, clock_timestamp() + ttls[i] * interval '1 ms')
-      WHERE l.key = keys[i] AND l.owner = owners[i] AND l.until > clock_timestamp();
-    renewed := FOUND;
+    IF FOUND THEN
+      renewed := lock_core.extend(keys[i], owners[i], ttls[i], clock_timestamp());
+    ELSIF EXISTS (SELECT FROM lock_core.lock l WHERE l.key = keys[i] AND l.owner = owners[i] AND l.until > clock_timestamp()) THEN
+      renewed := NULL;
+    ELSE
+      renewed := false;
+    END IF;
     RETURN NEXT;
   END LOOP;
+END $$;
+
+CREATE OR REPLACE FUNCTION lock_core.renew_v1(keys text[], owners uuid[], ttls bigint[], durably text) RETURNS TABLE (renewed boolean)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  RETURN QUERY SELECT coalesce(r.renewed, false) FROM lock_core.renew_v2(keys, owners, ttls, durably, 1000) r;
+END $$;
+
+-- Extends a lease that has not ended, whose row is locked.
+CREATE OR REPLACE FUNCTION lock_core.extend(k text, o uuid, ms bigint, moment timestamptz) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  ttl bigint := least(greatest(ms, 0), 3162240000000);
+BEGIN
+  UPDATE lock_core.lock l SET until = greatest(lock_core.ends(l.until, l.ttl_ms, moment), moment + lock_core.span(ttl)),
+      ttl_ms = -greatest(ttl, ceil(extract(epoch FROM lock_core.ends(l.until, l.ttl_ms, moment) - moment) * 1000)::bigint)
+    WHERE l.key = k AND l.owner = o AND l.until > moment;
+  RETURN FOUND;
 END $$;
 
 -- Ends claims: leaves their queues, frees what they hold or keeps it for a while, notes the runs that end with them, and grants what is
@@ -280,7 +316,7 @@ BEGIN
     IF l.key IS NULL THEN
       -- The claim may be on its way in another session, which has not committed: this waits for it.
       INSERT INTO lock_core.lock (key, token, until, since, about)
-        SELECT keys[i], m.floor, clock_timestamp(), clock_timestamp(), '' FROM lock_core.meta m ON CONFLICT (key) DO NOTHING;
+        SELECT keys[i], m.floor, 'epoch', clock_timestamp(), '' FROM lock_core.meta m ON CONFLICT (key) DO NOTHING;
       SELECT * INTO l FROM lock_core.lock WHERE key = keys[i] FOR NO KEY UPDATE;
     END IF;
     moment := clock_timestamp();
@@ -289,14 +325,19 @@ BEGIN
       freed := true;
       IF every[i] IS NOT NULL THEN
         INSERT INTO lock_core.job AS j (key, every_ms, about, started, succeeded, good, until)
-          VALUES (keys[i], every[i], l.about, l.since, succeeded[i], l.since, moment + remembered[i] * interval '1 ms')
+          VALUES (keys[i], every[i], l.about, l.since, succeeded[i], l.since, moment + lock_core.span(remembered[i]))
           ON CONFLICT (key) DO UPDATE SET every_ms = EXCLUDED.every_ms, about = EXCLUDED.about, started = EXCLUDED.started,
             succeeded = EXCLUDED.succeeded, until = EXCLUDED.until,
             good = CASE WHEN EXCLUDED.succeeded OR j.until <= moment THEN EXCLUDED.good ELSE j.good END;
         grants := true;
       END IF;
-      l.until := moment + keeps[i] * interval '1 ms';
-      UPDATE lock_core.lock SET owner = NULL, until = l.until WHERE key = keys[i];
+      IF keeps[i] > 0 THEN
+        UPDATE lock_core.lock SET owner = NULL, until = moment + lock_core.span(keeps[i]), ttl_ms = -least(keeps[i], 3162240000000)
+          WHERE key = keys[i] RETURNING until INTO l.until;
+      ELSE
+        UPDATE lock_core.lock SET owner = NULL, until = 'epoch', since = moment, ttl_ms = NULL
+          WHERE key = keys[i] RETURNING until INTO l.until;
+      END IF;
     END IF;
     IF l.until <= moment AND EXISTS (SELECT FROM lock_core.waiter w WHERE w.key = keys[i]) THEN
       PERFORM 1 FROM lock_core.lock WHERE key = keys[i] FOR UPDATE SKIP LOCKED;
@@ -314,6 +355,6 @@ CREATE OR REPLACE FUNCTION lock_core.holder_v1(k text)
 RETURNS TABLE (token bigint, owner text, since_us bigint, left_ms bigint, about text)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   SELECT l.token, l.owner::text, floor(extract(epoch FROM l.since) * 1000000)::bigint,
-      ceil(extract(epoch FROM l.until - clock_timestamp()) * 1000)::bigint, l.about
-    FROM lock_core.lock l WHERE l.key = k AND l.until > clock_timestamp()
+      ceil(extract(epoch FROM lock_core.ends(l.until, l.ttl_ms, c.moment) - c.moment) * 1000)::bigint, l.about
+    FROM lock_core.lock l, (SELECT clock_timestamp() AS moment) c WHERE l.key = k AND l.until > c.moment
 $$;

@@ -24,7 +24,7 @@ BEGIN
   IF l.key IS NULL OR l.until <= moment THEN
     RETURN false;
   END IF;
-  INSERT INTO lock_core.done (key, version, about, at, until) VALUES (k, v, l.about, moment, moment + keep * interval '1 ms')
+  INSERT INTO lock_core.done (key, version, about, at, until) VALUES (k, v, l.about, moment, moment + lock_core.span(keep))
     ON CONFLICT (key, version) DO UPDATE SET about = EXCLUDED.about, at = EXCLUDED.at, until = EXCLUDED.until;
   RETURN true;
 END $$;
@@ -68,7 +68,9 @@ END $$;
 
 CREATE OR REPLACE FUNCTION lock_core.blocked_v1(k text) RETURNS TABLE (owner text, token bigint, stamp bigint, waits_for text)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-  SELECT b.owner::text, b.token, b.stamp, b.waits_for FROM lock_core.blocked b WHERE b.key = k AND b.until > clock_timestamp()
+  SELECT b.owner::text, b.token, b.stamp, b.waits_for FROM lock_core.blocked b
+    -- A note from before the clock was set back says nothing any more.
+    WHERE b.key = k AND b.until BETWEEN clock_timestamp() AND clock_timestamp() + interval '3 seconds'
 $$;
 
 -- Removes what nobody has used for ten minutes, a thousand rows at a time, at most once a minute for all. The first call says up to
@@ -79,11 +81,13 @@ DECLARE
   highest bigint;
 BEGIN
   PERFORM lock_core.must_read_committed();
-  PERFORM 1 FROM lock_core.meta WHERE swept < clock_timestamp() - interval '1 minute' FOR NO KEY UPDATE SKIP LOCKED;
+  -- A sweep of the future is one from before the clock was set back.
+  PERFORM 1 FROM lock_core.meta WHERE swept NOT BETWEEN clock_timestamp() - interval '1 minute' AND clock_timestamp()
+    FOR NO KEY UPDATE SKIP LOCKED;
   IF NOT FOUND THEN
     RETURN NULL;
   END IF;
-  SELECT max(token) INTO highest FROM lock_core.lock WHERE until < clock_timestamp() - interval '10 minutes';
+  SELECT max(token) INTO highest FROM lock_core.lock WHERE greatest(until, since) < clock_timestamp() - interval '10 minutes';
   UPDATE lock_core.meta SET swept = clock_timestamp(), floor = greatest(floor, coalesce(highest, 0));
   RETURN coalesce(highest, 0);
 END $$;
@@ -99,17 +103,26 @@ BEGIN
     RAISE EXCEPTION 'no row goes before the floor knows its token; call sweep_begin_v1 first' USING ERRCODE = 'LK003';
   END IF;
   PERFORM set_config('synchronous_commit', 'off', true);
-  DELETE FROM lock_core.waiter WHERE confirmed < clock_timestamp() - interval '10 minutes';
-  DELETE FROM lock_core.job WHERE until < clock_timestamp();
-  DELETE FROM lock_core.done WHERE until < clock_timestamp();
-  DELETE FROM lock_core.blocked WHERE until < clock_timestamp();
+  -- A row that is locked belongs to somebody, perhaps to a transaction that stands idle: the next sweep comes back to it.
+  DELETE FROM lock_core.waiter WHERE seq IN (
+    SELECT seq FROM lock_core.waiter WHERE confirmed < clock_timestamp() - interval '10 minutes' FOR UPDATE SKIP LOCKED);
+  DELETE FROM lock_core.job WHERE key IN (
+    SELECT key FROM lock_core.job WHERE until < clock_timestamp() FOR UPDATE SKIP LOCKED);
+  DELETE FROM lock_core.done WHERE (key, version) IN (
+    SELECT key, version FROM lock_core.done WHERE until < clock_timestamp() FOR UPDATE SKIP LOCKED);
+  DELETE FROM lock_core.blocked WHERE key IN (
+    SELECT key FROM lock_core.blocked WHERE until < clock_timestamp() FOR UPDATE SKIP LOCKED);
   FOR k IN SELECT l.key FROM lock_core.lock l
-      WHERE l.until < clock_timestamp() - interval '10 minutes' AND l.token <= highest
+      WHERE greatest(l.until, l.since) < clock_timestamp() - interval '10 minutes' AND l.token <= highest
         AND NOT EXISTS (SELECT FROM lock_core.waiter w WHERE w.key = l.key)
       ORDER BY l.key LIMIT 1000 FOR UPDATE SKIP LOCKED LOOP
-    DELETE FROM lock_core.fence WHERE resource = k AND by_pin;
-    DELETE FROM lock_core.lock WHERE key = k;
     swept := swept + 1;
+    -- A name that a transaction has admitted, and not pinned, is locked in this table alone.
+    PERFORM 1 FROM lock_core.fence WHERE resource = k AND by_pin FOR UPDATE SKIP LOCKED;
+    IF FOUND THEN
+      DELETE FROM lock_core.fence WHERE resource = k;
+    END IF;
+    DELETE FROM lock_core.lock WHERE key = k;
   END LOOP;
   RETURN swept;
 END $$;

@@ -2,14 +2,19 @@
 
 -- A number that stands for the pins of a lock, of this schema: transactions that pin it share an advisory lock under it, by which they are seen.
 CREATE OR REPLACE FUNCTION lock_core.pin_number(k text) RETURNS bigint
-LANGUAGE sql IMMUTABLE AS $$ SELECT hashtextextended('lock_core.' || k, 7302) $$;
+LANGUAGE sql IMMUTABLE
+RETURN hashtextextended('lock_core.' || k, 7302);
 
 -- Lets a write through if no newer token was seen of this resource, and remembers its token until the transaction ends and after.
--- For locks of any store.
+-- For locks of any store. A token from more than an hour ahead of the clock is refused, since it would refuse every later one.
 CREATE OR REPLACE FUNCTION lock_core.admit(resource text, token bigint) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 BEGIN
+  IF $2 / 1048576 > extract(epoch FROM clock_timestamp()) * 1000 + 3600000 THEN
+    RAISE EXCEPTION 'the token % of % lies more than an hour ahead of the clock of PostgreSQL, and would refuse every later one', $2, quote_literal($1)
+      USING ERRCODE = '22023';
+  END IF;
   INSERT INTO lock_core.fence AS f (resource, token) VALUES ($1, $2)
     ON CONFLICT (resource) DO UPDATE SET token = EXCLUDED.token, by_pin = false, statement = NULL WHERE f.token <= EXCLUDED.token;
   IF NOT FOUND THEN
@@ -22,21 +27,41 @@ END $$;
 -- ends, its process dies or its guard is released meanwhile. Renewals go on.
 CREATE OR REPLACE FUNCTION lock_core.keep(k text, t bigint, began timestamptz) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
+DECLARE
   -- A grant owns 128 numbers: its process passes the lock on under the next.
-  PERFORM 1 FROM lock_core.lock l WHERE l.key = k AND l.token = t / 128 * 128 FOR KEY SHARE;
-  IF NOT FOUND THEN
+  granted bigint := t / 128 * 128;
+  there bigint;
+  wrote xid;
+BEGIN
+  SELECT l.token INTO there FROM lock_core.lock l WHERE l.key = k FOR KEY SHARE;
+  IF there IS DISTINCT FROM granted AND current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+    IF there < granted THEN
+      RAISE EXCEPTION 'the lock % was granted after the snapshot of this transaction was taken; roll back, and begin again', quote_literal(k)
+        USING ERRCODE = '40001';
+    END IF;
+    -- If there is a row that the snapshot does not show, PostgreSQL raises 40001 here. If there is none, the next exception undoes this.
+    INSERT INTO lock_core.lock (key, token, until, since, about) VALUES (k, 0, 'epoch', 'epoch', '') ON CONFLICT (key) DO NOTHING;
+  END IF;
+  IF there IS DISTINCT FROM granted THEN
     RAISE EXCEPTION 'the lock % is not held under the token %: it was lost, and may belong to somebody else; roll back', quote_literal(k), t
       USING ERRCODE = 'LK001';
   END IF;
-  -- To be seen by, and no more: nobody waits for it, nor is it waited for.
+  -- Inspectors see the pin by this lock. Nothing waits for it, and it waits for nothing.
   PERFORM pg_try_advisory_xact_lock_shared(lock_core.pin_number(k));
-  -- Whoever had the lock before, in the same process, may be in a transaction still: this waits for its end.
+  -- The check below belongs to the end of the transaction, also where the program has called for immediate checks.
+  SET CONSTRAINTS lock_core.check_pin DEFERRED;
+  -- An earlier holder of the same process may be in its transaction still: this waits for its end.
   INSERT INTO lock_core.fence AS f (resource, token, by_pin, statement) VALUES (k, t, true, began)
-    ON CONFLICT (resource) DO UPDATE SET token = EXCLUDED.token, statement = EXCLUDED.statement WHERE f.token <= EXCLUDED.token;
+    ON CONFLICT (resource) DO UPDATE SET token = EXCLUDED.token, statement = EXCLUDED.statement WHERE f.token <= EXCLUDED.token
+    RETURNING xmin INTO wrote;
   IF NOT FOUND THEN
     RAISE EXCEPTION 'the token % is stale: % was written under a newer one; roll back, the lock is lost', t, quote_literal(k)
       USING ERRCODE = 'LK002';
+  END IF;
+  -- A transaction within a transaction writes under a number of its own.
+  IF wrote <> pg_current_xact_id()::xid THEN
+    RAISE WARNING 'the lock % is pinned inside a savepoint: after ROLLBACK TO SAVEPOINT it is pinned no more', quote_literal(k)
+      USING HINT = 'Pin before the first savepoint. Nested transactions of an ORM are savepoints.';
   END IF;
 END $$;
 

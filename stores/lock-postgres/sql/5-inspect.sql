@@ -1,7 +1,8 @@
 -- What people look at, and what they take away.
 
 -- Says of locks who has them, and of jobs under their keys what is remembered. A lock is `held` also after its lease, for as long as a
--- transaction keeps it: `pids` are the sessions of those that do, `pinned_ms` the age of the eldest.
+-- transaction keeps it: `pids` are the sessions of those that do, `pinned_ms` the age of the eldest. An advisory lock alone proves no pin:
+-- every role that may connect can take one. A transaction that has pinned also has a share of the table of locks, which needs a right.
 CREATE OR REPLACE FUNCTION lock_core.entries_v1(keys text[])
 RETURNS TABLE (
   key text, held boolean, owner text, token bigint, since_us bigint, left_ms bigint, about text, ttl_ms bigint, now_us bigint,
@@ -15,13 +16,16 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT (p.classid::bigint << 32) | p.objid::bigint AS number, array_agg(DISTINCT p.pid) AS pids,
         floor(extract(epoch FROM clock_timestamp() - min(a.xact_start)) * 1000)::bigint AS age_ms
       FROM pg_locks p LEFT JOIN pg_stat_activity a ON a.pid = p.pid
-      WHERE p.locktype = 'advisory' AND p.objsubid = 1 AND p.mode = 'ShareLock' AND p.granted
+      WHERE p.virtualtransaction IN (
+          SELECT t.virtualtransaction FROM pg_locks t
+            WHERE t.locktype = 'relation' AND t.relation = 'lock_core.lock'::regclass AND t.mode = 'RowShareLock' AND t.granted)
+        AND p.locktype = 'advisory' AND p.objsubid = 1 AND p.mode = 'ShareLock' AND p.granted
         AND p.database = (SELECT oid FROM pg_database WHERE datname = current_database())
       GROUP BY 1
   )
   SELECT k.key, coalesce(l.until > c.moment OR p.pids IS NOT NULL, false), l.owner::text, l.token,
       floor(extract(epoch FROM l.since) * 1000000)::bigint,
-      greatest(0, ceil(extract(epoch FROM l.until - c.moment) * 1000))::bigint, l.about, l.ttl_ms,
+      greatest(0, ceil(extract(epoch FROM lock_core.ends(l.until, l.ttl_ms, c.moment) - c.moment) * 1000))::bigint, l.about, abs(l.ttl_ms),
       floor(extract(epoch FROM c.moment) * 1000000)::bigint,
       (SELECT count(*) FROM lock_core.waiter w WHERE w.key = k.key COLLATE "C"), p.pids, p.age_ms,
       j.every_ms, j.about, floor(extract(epoch FROM c.moment - j.started) * 1000)::bigint, j.succeeded,
@@ -64,7 +68,7 @@ DECLARE
   done boolean;
 BEGIN
   SELECT freed INTO done FROM lock_core.release_v1(ARRAY[k], ARRAY[o], '{0}', '{NULL}', '{NULL}', '{NULL}', durably);
-  IF done THEN
+  IF done AND pg_notification_queue_usage() < 0.9 THEN
     -- A message has less than 8000 bytes.
     PERFORM pg_notify('lock_core_' || 'revoked', concat_ws('|', 'revoked', o::text, replace(left(actor, 200), '|', '/'), left(reason, 1000)));
   END IF;
@@ -73,3 +77,35 @@ END $$;
 
 CREATE OR REPLACE FUNCTION lock_core.version_v1() RETURNS TABLE (version int, oldest int)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$ SELECT version, oldest FROM lock_core.meta $$;
+
+-- Every session that a client opens calls this. If the database is on another server than before, or that server was promoted, grants of
+-- the last moments may be missing here, and the clock may be behind. So every later token exceeds those of the rows by far, and also what a
+-- clock that is half an hour ahead has drawn. Returns whether the server is another one.
+CREATE OR REPLACE FUNCTION lock_core.arrived_v1() RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  here text;
+  was text;
+BEGIN
+  SELECT c.system_identifier || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8) INTO here FROM pg_control_system() c;
+  SELECT server INTO was FROM lock_core.home;
+  IF was = here THEN
+    RETURN false;
+  END IF;
+  PERFORM lock_core.must_read_committed();
+  -- No standby needs it: one that is promoted later is another server again.
+  PERFORM set_config('synchronous_commit', 'local', true);
+  INSERT INTO lock_core.home (server) VALUES (here) ON CONFLICT (one) DO NOTHING;
+  IF FOUND THEN
+    RETURN false;
+  END IF;
+  SELECT server INTO was FROM lock_core.home FOR UPDATE;
+  IF was <> here THEN
+    UPDATE lock_core.meta SET floor = greatest(
+      -- A second of tokens more, for grants of one key that are missing.
+      greatest(floor, (SELECT max(token) FROM lock_core.lock)) + 1000::bigint * 1048576,
+      floor(extract(epoch FROM clock_timestamp()) * 1000 + 1800000)::bigint * 1048576);
+    UPDATE lock_core.home SET server = here;
+  END IF;
+  RETURN was <> here;
+END $$;

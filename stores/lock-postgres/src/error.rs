@@ -114,9 +114,9 @@ fn at_the_door(db: &DbError, node: &str, encrypted: bool) -> LockError {
     let (code, said, routine) = (db.code().code(), said(db), db.routine().unwrap_or_default());
     let mend = |text: String| LockError::misconfigured(format!("PostgreSQL at {node} {text}"));
     match code {
-        "28000" if said.contains("client certificate") => {
-            mend(format!("refuses the user or the password: {said}; name a certificate and its key by sslcert=FILE&sslkey=FILE"))
-        }
+        "28000" if said.contains("client certificate") => mend(format!(
+            "refuses the user or the password: {said}; name a certificate and its key by sslcert=FILE&sslkey=FILE"
+        )),
         "28000" if routine == "ClientAuthentication" && !encrypted => mend(format!(
             "lets nobody in without TLS, or not from this host: {said}; if its pg_hba.conf has a line hostssl for this user, add \
              sslmode=verify-full to the URL, with the cargo feature `tls` of lock-postgres, and otherwise add a line there"
@@ -127,11 +127,17 @@ fn at_the_door(db: &DbError, node: &str, encrypted: bool) -> LockError {
         "28P01" => mend(format!(
             "refuses the user or the password: {said}; check both in the URL, or the password in PGPASSWORD or the password file"
         )),
-        "28000" => mend(format!("refuses the user or the password: {said}; the user must exist there, and be one with LOGIN")),
+        "28000" => {
+            mend(format!("refuses the user or the password: {said}; the user must exist there, and be one with LOGIN"))
+        }
         "3D000" => mend(format!("has no such database: {said}; create it, or name another in the URL")),
-        "42501" => mend(format!("lets this user into no session: {said}; have an owner run GRANT CONNECT ON DATABASE <database> TO <user>")),
+        "42501" => mend(format!(
+            "lets this user into no session: {said}; have an owner run GRANT CONNECT ON DATABASE <database> TO <user>"
+        )),
         "53300" => no_connection(&said, routine),
-        "57P03" => LockError::not_executed(format!("PostgreSQL at {node} is not ready ({code}): {said}; try again later")),
+        "57P03" => {
+            LockError::not_executed(format!("PostgreSQL at {node} is not ready ({code}): {said}; try again later"))
+        }
         _ => LockError::not_executed(format!("PostgreSQL at {node} lets nobody in ({code}): {said}")),
     }
 }
@@ -157,7 +163,10 @@ fn of_pooler(db: &DbError) -> Option<LockError> {
     let said = db.message();
     let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
     let (mend, advice) = if says(&["query_wait_timeout"]) {
-        (false, "no session of the server became free in time: look for transactions that stay open, or raise the size of the pool")
+        (
+            false,
+            "no session of the server became free in time: look for transactions that stay open, or raise the size of the pool",
+        )
     } else if says(&["server_login_retry", "cannot connect to server", "server conn crashed", "server login failed"]) {
         (false, "it cannot reach PostgreSQL itself: look whether that runs, and whether it lets the pooler in")
     } else if says(&["no more connections allowed"]) {
@@ -199,9 +208,9 @@ fn refusal(db: &DbError, schema: &str) -> Option<LockError> {
             "this server takes no writes ({said}), another may be the primary now; the next attempt connects anew"
         )),
         // No other words tell these two apart. Where they are of another language, both may be meant.
-        "57014" if said.contains("user request") => {
-            later(format!("PostgreSQL cancelled the command: {said}; an operator or a program did so (pg_cancel_backend)"))
-        }
+        "57014" if said.contains("user request") => later(format!(
+            "PostgreSQL cancelled the command: {said}; an operator or a program did so (pg_cancel_backend)"
+        )),
         "57014" => later(format!(
             "PostgreSQL cancelled the command: {said}; look for what keeps the database busy, and let statement_timeout of this user be 1s or more"
         )),

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use lock_core::{LockError, LockErrorKind, Result};
@@ -9,6 +10,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_postgres::Config;
 use tokio_postgres::config::Host;
+
+/// How long connecting to a host may take at first, and each statement before the first call, if the URL has no `connect_timeout`.
+const OPENING: Duration = Duration::from_secs(5);
 
 /// How long an attempt at one host or address is alone before the next one starts beside it. The first attempt goes on: a server
 /// that is slow is still used if no other takes writes.
@@ -26,12 +30,14 @@ pub(crate) struct Hosts(Arc<State>);
 struct State {
     last: watch::Sender<usize>,
     room: Vec<Arc<Semaphore>>,
+    /// How often in a row a host was given up before it had let in a session.
+    late: AtomicU32,
 }
 
 impl Hosts {
     pub(crate) fn new(count: usize) -> Self {
         let room = (0..count.max(1)).map(|_| Arc::new(Semaphore::new(SESSIONS))).collect();
-        Self(Arc::new(State { last: watch::Sender::new(0), room }))
+        Self(Arc::new(State { last: watch::Sender::new(0), room, late: AtomicU32::new(0) }))
     }
 
     /// Follows at which host the last session was opened: it takes writes.
@@ -41,6 +47,18 @@ impl Hosts {
 
     pub(crate) fn set_last(&self, host: usize) {
         self.0.last.send_if_modified(|last| std::mem::replace(last, host) != host);
+    }
+
+    /// Returns how long connecting to this host may take. Without a `connect_timeout` it is longer after each host that was given up: a
+    /// machine that is short of time, or a server that is, would never get to the end of what is begun anew each time.
+    pub(crate) fn bound(&self, one: &Config) -> Duration {
+        let late = self.0.late.load(Ordering::Relaxed).min(2);
+        one.get_connect_timeout().copied().unwrap_or(OPENING * (1 << late))
+    }
+
+    pub(crate) fn set_late(&self, late: bool) {
+        let count = |before: u32| Some(if late { before.saturating_add(1) } else { 0 });
+        let _ = self.0.late.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count);
     }
 
     /// Takes the place of one session at a host.
@@ -59,53 +77,33 @@ pub(crate) fn count(config: &Config) -> usize {
     config.get_hosts().len()
 }
 
-/// Returns the settings for one of the hosts alone.
+/// Returns the settings for one of the hosts.
 pub(crate) fn at(config: &Config, host: usize) -> Config {
     let ports = config.get_ports();
-    with(config, &config.get_hosts()[host], ports.get(host).or(ports.first()).copied())
+    alone(config, &config.get_hosts()[host], ports.get(host).or(ports.first()).copied())
 }
 
-/// Returns the settings for another host.
-pub(crate) fn with(config: &Config, host: &Host, port: Option<u16>) -> Config {
+/// Returns the same settings for this host alone.
+pub(crate) fn alone(config: &Config, host: &Host, port: Option<u16>) -> Config {
     let mut one = Config::new();
     match host {
         Host::Tcp(name) => one.host(name),
         #[cfg(unix)]
         Host::Unix(path) => one.host_path(path),
     };
-    if let Some(port) = port {
-        one.port(port);
-    }
-    if let Some(user) = config.get_user() {
-        one.user(user);
-    }
-    if let Some(password) = config.get_password() {
-        one.password(password);
-    }
-    if let Some(name) = config.get_dbname() {
-        one.dbname(name);
-    }
-    if let Some(options) = config.get_options() {
-        one.options(options);
-    }
-    if let Some(name) = config.get_application_name() {
-        one.application_name(name);
-    }
-    if let Some(time) = config.get_connect_timeout() {
-        one.connect_timeout(*time);
-    }
-    if let Some(time) = config.get_tcp_user_timeout() {
-        one.tcp_user_timeout(*time);
-    }
-    if let Some(time) = config.get_keepalives_interval() {
-        one.keepalives_interval(time);
-    }
-    if let Some(count) = config.get_keepalives_retries() {
-        one.keepalives_retries(count);
-    }
+    port.map(|port| one.port(port));
+    config.get_user().map(|user| one.user(user));
+    config.get_password().map(|password| one.password(password));
+    config.get_dbname().map(|name| one.dbname(name));
+    config.get_options().map(|options| one.options(options));
+    config.get_application_name().map(|name| one.application_name(name));
+    config.get_connect_timeout().map(|time| one.connect_timeout(*time));
+    config.get_tcp_user_timeout().map(|time| one.tcp_user_timeout(*time));
+    config.get_keepalives_interval().map(|time| one.keepalives_interval(time));
+    config.get_keepalives_retries().map(|count| one.keepalives_retries(count));
+    one.keepalives(config.get_keepalives()).keepalives_idle(config.get_keepalives_idle());
     one.ssl_mode(config.get_ssl_mode()).ssl_negotiation(config.get_ssl_negotiation());
     one.channel_binding(config.get_channel_binding()).target_session_attrs(config.get_target_session_attrs());
-    one.keepalives(config.get_keepalives()).keepalives_idle(config.get_keepalives_idle());
     one
 }
 

@@ -10,7 +10,7 @@ use lock_core::{LockError, Result};
 use tokio_postgres::Config;
 use tokio_postgres::config::{ChannelBinding, Host, SslMode, TargetSessionAttrs};
 
-use crate::hosts::{self, Hosts};
+use crate::hosts::{Hosts, alone};
 
 const SUPPORTED: &str = "write postgres://user:password@host:5432,host/database?schema=lock_core&listen=host:5432&commit=on&\
                          migrate=auto&sslmode=verify-full&ca=FILE, of which only a host is needed";
@@ -36,10 +36,10 @@ pub(crate) struct Settings {
     pub(crate) password_file: Option<PathBuf>,
     /// Without credentials.
     pub(crate) node: Arc<str>,
-    listens_at: Option<(String, u16)>,
-    ports: Vec<u16>,
     /// What the sessions of this store know of its hosts.
     pub(crate) hosts: Hosts,
+    listens_at: Option<(String, u16)>,
+    ports: Vec<u16>,
 }
 
 /// How servers and this client prove who they are. The files are read again for each connection.
@@ -96,13 +96,13 @@ impl Settings {
             tls: Tls::default(),
             password_file: None,
             node: "postgres".into(),
+            hosts: Hosts::new(1),
             listens_at: None,
             ports: Vec::new(),
-            hosts: Hosts::new(1),
         };
         // Another keep-alive may be named below.
         settings.config.keepalives_idle(Duration::from_secs(10)).tcp_user_timeout(Duration::from_secs(10));
-        settings.config.connect_timeout(Duration::from_secs(5)).ssl_mode(SslMode::Disable);
+        settings.config.ssl_mode(SslMode::Disable);
         for (name, value) in
             query.split('&').filter(|one| !one.is_empty()).map(|one| one.split_once('=').unwrap_or((one, "")))
         {
@@ -155,7 +155,9 @@ impl Settings {
                     config.port(*port);
                 }
             }
-            _ => return refused("the parameter port= of the URL of PostgreSQL does not fit its hosts; write host:port"),
+            _ => {
+                return refused("the parameter port= of the URL of PostgreSQL does not fit its hosts; write host:port");
+            }
         }
         // As libpq has it, this is a wish for TLS.
         if !self.tls.is_said && self.tls.authorities == Some(Authorities::System) {
@@ -164,7 +166,9 @@ impl Settings {
         if parameters::is_local(config.get_hosts()) {
             config.ssl_mode(SslMode::Disable);
         } else if config.get_ssl_mode() == SslMode::Require && !cfg!(feature = "tls") {
-            return refused("sslmode= needs TLS, which is not compiled in; enable the cargo feature `tls` of lock-postgres");
+            return refused(
+                "sslmode= needs TLS, which is not compiled in; enable the cargo feature `tls` of lock-postgres",
+            );
         } else if config.get_ssl_mode() == SslMode::Disable {
             if self.tls.authorities.is_some() {
                 return refused(
@@ -179,7 +183,9 @@ impl Settings {
             }
         }
         if self.tls.certificate.is_some() != self.tls.key.is_some() {
-            return refused("the URL of PostgreSQL has one of sslcert= and sslkey=; a certificate needs its key, so name both");
+            return refused(
+                "the URL of PostgreSQL has one of sslcert= and sslkey=; a certificate needs its key, so name both",
+            );
         }
         if self.tls.any_name && !matches!(self.tls.authorities, Some(Authorities::File(_))) {
             return refused(
@@ -193,7 +199,7 @@ impl Settings {
         }
         self.node = node(config);
         self.hosts = Hosts::new(config.get_hosts().len());
-        self.listen = self.listens_at.take().map(|(host, port)| elsewhere(&self.config, host, port));
+        self.listen = self.listens_at.take().map(|(host, port)| elsewhere(&self.config, &host, port));
         Ok(())
     }
 }
@@ -203,8 +209,8 @@ fn bad() -> LockError {
 }
 
 /// The same user and database on another server.
-fn elsewhere(config: &Config, host: String, port: u16) -> Config {
-    let mut other = hosts::with(config, &Host::Tcp(host), Some(port));
+fn elsewhere(config: &Config, host: &str, port: u16) -> Config {
+    let mut other = alone(config, &Host::Tcp(host.to_owned()), Some(port));
     other.application_name("lock-postgres, listening");
     other
 }

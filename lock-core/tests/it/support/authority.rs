@@ -27,7 +27,8 @@ impl Authority {
     /// A certificate for some names that differs from the usual one, and its key.
     pub(crate) fn issue_with(&self, names: &[&str], differs: impl FnOnce(&mut CertificateParams)) -> (String, String) {
         let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).unwrap();
+        let mut params =
+            CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).unwrap();
         differs(&mut params);
         (params.signed_by(&key, &self.0).unwrap().pem(), key.serialize_pem())
     }

@@ -8,7 +8,7 @@ use tokio_postgres::types::Type;
 use crate::calls::call::Asked;
 use crate::calls::context::Context;
 use crate::calls::values::{exactly, millis, order_by_key, texts};
-use crate::error::is_gone;
+use crate::error::{has_moved_away, is_gone};
 use crate::session::Session;
 
 /// Claims to renew, and where the answers go.
@@ -36,6 +36,9 @@ pub(crate) async fn renew(context: &Context, session: &Session, due: Due) -> Opt
     let answers = match ask(context, session, claims, &order, Duration::ZERO).await {
         Ok(answers) => answers,
         Err(error) => {
+            if has_moved_away(&error) {
+                drop(session.close());
+            }
             let count = claims.len();
             drop(due.answer.send(vec![Err(error); count]));
             return None;

@@ -66,10 +66,13 @@ async fn look(session: &Session, settings: &Settings, facts: &Facts) -> Result<F
             Finding::warning(NAME, says).with_remedy(format!("GRANT pg_read_all_stats TO {}", facts.user))
         }
         (true, false) => {
-            let says = format!("{dead} dead rows of the locks wait for autovacuum: calls of a hot key are slow meanwhile");
+            let says =
+                format!("{dead} dead rows of the locks wait for autovacuum: calls of a hot key are slow meanwhile");
             Finding::warning(NAME, says).with_remedy(format!("VACUUM {}.lock", settings.schema))
         }
-        (false, true) => Finding::works(NAME, format!("{dead} dead rows of the locks; sessions of other users are not seen")),
+        (false, true) => {
+            Finding::works(NAME, format!("{dead} dead rows of the locks; sessions of other users are not seen"))
+        }
         (false, false) => Finding::works(NAME, "none keeps dead rows from being removed"),
     })
 }
@@ -96,7 +99,9 @@ fn finding(row: &Row) -> Option<Finding> {
             format!("let its standby follow, or SELECT pg_drop_replication_slot('{literal}') if nothing needs it"),
         ),
         _ => (
-            format!("a query at the standby {whose} (session {name}) is {behind} transactions behind, by hot_standby_feedback"),
+            format!(
+                "a query at the standby {whose} (session {name}) is {behind} transactions behind, by hot_standby_feedback"
+            ),
             "end that query at the standby, or set hot_standby_feedback = off there".to_owned(),
         ),
     };

@@ -25,7 +25,12 @@ impl Doctor for PostgresStore {
         let (answer, answered) = oneshot::channel();
         let work = move || {
             let found = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-                Ok(runtime) => runtime.block_on(examine(&settings)),
+                Ok(runtime) => {
+                    let found = runtime.block_on(examine(&settings));
+                    // Without waiting for a look-up of a name that takes long.
+                    runtime.shutdown_background();
+                    found
+                }
                 Err(error) => vec![Finding::unknown("server", format!("no connection can be opened here: {error}"))],
             };
             // The caller may have gone.

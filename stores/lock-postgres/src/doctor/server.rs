@@ -39,10 +39,18 @@ pub(super) fn role(facts: &Facts) -> Finding {
 pub(super) fn connections(facts: &Facts) -> Vec<Finding> {
     let mut found = vec![all(facts)];
     let [user, database] = facts.limits;
-    let of = [(user, "CONNECTION LIMIT of the user", "ROLE", &facts.user), (database, "CONNECTION LIMIT of the database", "DATABASE", &facts.database)];
+    let of = [
+        (user, "CONNECTION LIMIT of the user", "ROLE", &facts.user),
+        (database, "CONNECTION LIMIT of the database", "DATABASE", &facts.database),
+    ];
     for (limit, subject, kind, name) in of {
         let Some((most, used)) = limit else { continue };
-        found.push(room(subject, most, most - used, format!("ALTER {kind} {name} CONNECTION LIMIT {}", (2 * most).max(20 * PROCESS))));
+        found.push(room(
+            subject,
+            most,
+            most - used,
+            format!("ALTER {kind} {name} CONNECTION LIMIT {}", (2 * most).max(20 * PROCESS)),
+        ));
     }
     found
 }

@@ -15,14 +15,14 @@ use crate::hosts::{addresses, at, count, race};
 use crate::session::tls::{self, Driver};
 use crate::url::{Settings, node};
 
-/// How long connecting to a host may take, and each statement before the first call, if the URL has no `connect_timeout`.
-const OPENING: Duration = Duration::from_secs(5);
-
 /// How long the answer of a call may take. The server ends a statement sooner, so that a session is given up only if nothing answers.
 pub(crate) const ANSWER: Duration = Duration::from_secs(10);
 
 /// After how much silence the other hosts of the URL are asked whether one of them has become the primary.
-const SILENCE: Duration = Duration::from_millis(1500);
+const SILENCE: Duration = Duration::from_millis(1200);
+
+/// How long this host may take to let in a new session, before another one that takes writes counts as the primary.
+const ALIVE: Duration = Duration::from_millis(500);
 
 /// How long a request to cancel may take.
 const CANCEL: Duration = Duration::from_secs(2);
@@ -39,9 +39,9 @@ pub(crate) struct Session {
     /// What drives the connection, and its place among those of its host. `None` once the session is given up.
     open: Mutex<Option<(Driver, OwnedSemaphorePermit)>>,
     settings: Settings,
-    /// Which host of the URL it is at, and the settings of the others.
+    /// The hosts, and at which of them it is.
+    config: Config,
     host: usize,
-    others: Vec<Config>,
     /// The number of the server's process, as the other end of the connection told it.
     process: i32,
     /// How long an answer may take, ms.
@@ -69,7 +69,7 @@ impl Session {
         let order = (0..hosts).map(|step| (first + step) % hosts);
         let attempt = |host| Self::at(settings.clone(), config.clone(), host, Arc::clone(&heard));
         let session = race(order.map(attempt).collect()).await?;
-        if hosts > 1 {
+        if session.may_move() {
             settings.hosts.set_last(session.host);
         }
         Ok(session)
@@ -78,7 +78,7 @@ impl Session {
     async fn at(settings: Settings, config: Config, host: usize, heard: Heard) -> Result<Self> {
         let place = settings.hosts.enter(host)?;
         let one = at(&config, host);
-        let (name, bound) = (node(&one), one.get_connect_timeout().copied().unwrap_or(OPENING));
+        let (name, bound) = (node(&one), settings.hosts.bound(&one));
         let gave_up = Arc::new(AtomicBool::new(false));
         let opening = async {
             let found = addresses(&one).await.map_err(|error| of_address(error, &name))?;
@@ -95,17 +95,16 @@ impl Session {
             };
             race(found.into_iter().map(attempt).collect()).await
         };
-        let (client, driver) = within(bound, opening).await.unwrap_or_else(|| {
+        let opened = within(bound, opening).await;
+        settings.hosts.set_late(opened.is_none());
+        let (client, driver) = opened.unwrap_or_else(|| {
             Err(LockError::not_executed(format!(
                 "PostgreSQL at {name} did not answer within {bound:?} of connecting; check the network, and whether the server is stopped"
             )))
         })?;
         let process = tls::process_of(&client).await;
-        let may_move = config.get_target_session_attrs() != TargetSessionAttrs::Any;
-        let others = (0..count(&config)).filter(|other| may_move && *other != host);
-        let others = others.map(|other| at(&config, other)).collect();
         let (open, within) = (Mutex::new(Some((driver, place))), AtomicU64::new(0));
-        let session = Self { client, open, settings, host, others, process, within, gave_up };
+        let session = Self { client, open, settings, config, host, process, within, gave_up };
         session.answer_within(bound);
         Ok(session)
     }
@@ -160,20 +159,30 @@ impl Session {
         Err(LockError::unavailable(format!("{said}; whether the command was executed is not known")))
     }
 
-    /// Returns once this host has been silent for a while and another one takes writes.
+    /// Returns once this host has been silent for a while, answers no new session either, and another host takes writes.
     async fn moved(&self) {
         loop {
-            match self.others.is_empty() {
-                true => std::future::pending().await,
-                false => sleep(SILENCE).await,
+            if !self.may_move() {
+                std::future::pending::<()>().await;
             }
-            for other in &self.others {
-                let connected = within(SILENCE, tls::connect(other, &self.settings, &self.settings.node, |_| {})).await;
-                if let Some(Ok(_)) = connected {
-                    return;
+            sleep(SILENCE).await;
+            let answers = async |host: usize| {
+                let one = at(&self.config, host);
+                within(SILENCE, tls::connect(&one, &self.settings, &self.settings.node, |_| {}))
+                    .await
+                    .is_some_and(|it| it.is_ok())
+            };
+            for other in (0..count(&self.config)).filter(|other| *other != self.host) {
+                if answers(other).await && within(ALIVE, answers(self.host)).await != Some(true) {
+                    return self.settings.hosts.set_last(other);
                 }
             }
         }
+    }
+
+    /// Returns whether another host of the URL may become the primary.
+    fn may_move(&self) -> bool {
+        count(&self.config) > 1 && self.config.get_target_session_attrs() != TargetSessionAttrs::Any
     }
 
     /// Ends the session without an answer: has the server cancel the statement, and keeps the place of the session for as long as the
@@ -206,7 +215,7 @@ impl Session {
 
     /// Returns whether a later session was opened at another host of the URL.
     pub(crate) fn is_left(&self) -> bool {
-        !self.others.is_empty() && *self.settings.hosts.last().borrow() != self.host
+        self.may_move() && *self.settings.hosts.last().borrow() != self.host
     }
 }
 

@@ -33,9 +33,8 @@ fn in_file(config: &Config, settings: &Settings) -> Result<Option<String>> {
     let named = settings.password_file.clone().or_else(|| variable("PGPASSFILE").map(PathBuf::from));
     let is_named = named.is_some();
     let Some(file) = named.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".pgpass"))) else { return Ok(None) };
-    let refused = |why: String| {
-        Err(LockError::misconfigured(format!("the password file {} is not used: {why}", file.display())))
-    };
+    let refused =
+        |why: String| Err(LockError::misconfigured(format!("the password file {} is not used: {why}", file.display())));
     let text = match std::fs::read_to_string(&file) {
         Ok(text) => text,
         // This file need not exist.
@@ -72,7 +71,8 @@ fn find(text: &str, config: &Config) -> Option<String> {
     let wanted = [&*host, &*port, config.get_dbname().unwrap_or(user), user];
     text.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
         let fields = fields(line);
-        let fits = fields.len() >= 5 && wanted.iter().zip(&fields).all(|(wanted, field)| field == "*" || field == wanted);
+        let fits =
+            fields.len() >= 5 && wanted.iter().zip(&fields).all(|(wanted, field)| field == "*" || field == wanted);
         // The last one ends with the line.
         fits.then(|| fields[4..].join(":"))
     })
@@ -100,7 +100,8 @@ mod tests {
 
     #[test]
     fn the_first_line_that_fits_has_the_password() {
-        let text = "# db-1:5432:shop:app:comment\ndb-1:5432:shop:other:1\ndb-1:*:shop:app:a\\:b\\\\c\n*:*:*:app:any\n::";
+        let text =
+            "# db-1:5432:shop:app:comment\ndb-1:5432:shop:other:1\ndb-1:*:shop:app:a\\:b\\\\c\n*:*:*:app:any\n::";
         let of = |url: &str| find(text, &url.parse::<Config>().unwrap());
         assert_eq!(of("postgres://app@db-1/shop").as_deref(), Some("a:b\\c"));
         assert_eq!(of("postgres://app@db-2/shop").as_deref(), Some("any"));

@@ -66,10 +66,10 @@ async fn open(
     #[cfg(feature = "tls")]
     if encrypted {
         let unproven = |error: Error| match rustls::advice(&error) {
-            Some((reason, advice)) => LockError::misconfigured(format!(
-                "PostgreSQL at {name} does not prove its name: {reason}; {advice}"
-            ))
-            .with_source(error),
+            Some((reason, advice)) => {
+                LockError::misconfigured(format!("PostgreSQL at {name} does not prove its name: {reason}; {advice}"))
+                    .with_source(error)
+            }
             None => refused(error),
         };
         let (client, connection) = config.connect(verified(settings)?).await.map_err(unproven)?;

@@ -80,8 +80,8 @@ pub(super) fn apply(settings: &mut Settings, name: &str, value: &str) -> Result<
         "tcp_user_timeout" => match number::<u64>("tcp_user_timeout", value)? {
             0 => {}
             millis => {
-            config.tcp_user_timeout(Duration::from_millis(millis));
-        }
+                config.tcp_user_timeout(Duration::from_millis(millis));
+            }
         },
         "keepalives" => {
             config.keepalives(number::<i64>("keepalives", value)? != 0);
@@ -99,8 +99,8 @@ pub(super) fn apply(settings: &mut Settings, name: &str, value: &str) -> Result<
         "keepalives_count" => match number("keepalives_count", value)? {
             0 => {}
             count => {
-            config.keepalives_retries(count);
-        }
+                config.keepalives_retries(count);
+            }
         },
         _ => return beside(name, value),
     }
@@ -140,14 +140,20 @@ fn beside(name: &str, value: &str) -> Result<bool> {
     /// Parameters that cannot be honoured at all, and what to do instead.
     const REFUSED: [(&str, &str); 31] = [
         ("ssl", "write sslmode=verify-full, or sslmode=disable"),
-        ("sslaccept", "certificates are always checked; write sslmode=verify-full, with ca=FILE for an authority of your own"),
+        (
+            "sslaccept",
+            "certificates are always checked; write sslmode=verify-full, with ca=FILE for an authority of your own",
+        ),
         ("sslidentity", "name the certificate and its key by sslcert=FILE&sslkey=FILE (PEM)"),
         ("sslpassword", "a key with a password cannot be read; name a key without one by sslkey="),
         ("sslcrl", "lists of revoked certificates are not read"),
         ("sslcrldir", "lists of revoked certificates are not read"),
         ("sslkeylogfile", "keys of TLS are not written down"),
         ("uselibpqcompat", "leave it out; every sslmode with TLS checks the certificate here"),
-        ("require_auth", "which way of logging in is used is the server's choice; TLS with channel_binding=require admits SCRAM only"),
+        (
+            "require_auth",
+            "which way of logging in is used is the server's choice; TLS with channel_binding=require admits SCRAM only",
+        ),
         ("requirepeer", "the owner of a socket is not checked"),
         ("krbsrvname", "this store has no GSSAPI"),
         ("gsslib", "this store has no GSSAPI"),

@@ -65,16 +65,28 @@ fn urls_of_hosting_providers_are_honoured() {
     for (provider, url) in [
         ("Neon", "postgresql://u:p@ep-a-pooler.eu-2.aws.neon.tech/db?sslmode=require&channel_binding=require"),
         ("Neon, without SNI", "postgres://u:p@h/db?sslmode=require&options=endpoint%3Dep-a-123"),
-        ("Supabase, its pooler", "postgres://postgres.ref:p@aws-0.pooler.supabase.com:6543/postgres?pgbouncer=true&sslmode=require"),
+        (
+            "Supabase, its pooler",
+            "postgres://postgres.ref:p@aws-0.pooler.supabase.com:6543/postgres?pgbouncer=true&sslmode=require",
+        ),
         ("RDS", "postgres://u:p@a.rds.amazonaws.com:5432/db?sslmode=verify-full&sslrootcert=/etc/global-bundle.pem"),
         ("Azure", "postgres://u%40srv:p@srv.postgres.database.azure.com/db?sslmode=require"),
         ("Aiven", "postgres://avnadmin:p@pg-a.aivencloud.com:12691/defaultdb?sslmode=require"),
-        ("Crunchy Bridge", "postgres://application:p@p.a.db.postgresbridge.com:5432/postgres?sslmode=verify-full&sslrootcert=team.pem"),
+        (
+            "Crunchy Bridge",
+            "postgres://application:p@p.a.db.postgresbridge.com:5432/postgres?sslmode=verify-full&sslrootcert=team.pem",
+        ),
         ("DigitalOcean", "postgresql://doadmin:p@db.ondigitalocean.com:25060/defaultdb?sslmode=require"),
         ("Cloud SQL, its socket", "postgres://u:p@/db?host=/cloudsql/project:region:instance"),
-        ("Cloud SQL, its address", "postgres://u:p@10.1.2.3/db?sslmode=verify-ca&sslrootcert=ca.pem&sslcert=c.pem&sslkey=c.key"),
+        (
+            "Cloud SQL, its address",
+            "postgres://u:p@10.1.2.3/db?sslmode=verify-ca&sslrootcert=ca.pem&sslcert=c.pem&sslkey=c.key",
+        ),
         ("CockroachDB", "postgresql://u:p@h:26257/db?sslmode=verify-full&sslrootcert=system"),
-        ("Patroni", "postgres://u:p@h1:5432,h2:5432/db?target_session_attrs=read-write&sslmode=disable&connect_timeout=2"),
+        (
+            "Patroni",
+            "postgres://u:p@h1:5432,h2:5432/db?target_session_attrs=read-write&sslmode=disable&connect_timeout=2",
+        ),
         (
             "libpq",
             "postgres://h/d?keepalives=1&keepalives_idle=30&keepalives_interval=5&keepalives_count=3&tcp_user_timeout=9000&gssencmode=disable\
@@ -86,7 +98,8 @@ fn urls_of_hosting_providers_are_honoured() {
         let mode = if is_plain { SslMode::Disable } else { SslMode::Require };
         assert_eq!(settings.config.get_ssl_mode(), mode, "{provider}");
     }
-    let neon = read("postgres://u:p@h/db?sslmode=require&channel_binding=require&listen=l:5432&options=-c%20a%3Db").unwrap();
+    let neon =
+        read("postgres://u:p@h/db?sslmode=require&channel_binding=require&listen=l:5432&options=-c%20a%3Db").unwrap();
     for config in [&neon.config, neon.listen.as_ref().unwrap()] {
         assert_eq!((config.get_channel_binding(), config.get_options()), (ChannelBinding::Require, Some("-c a=b")));
     }
@@ -97,7 +110,11 @@ fn a_socket_is_named_in_either_place() {
     for url in ["postgres://u:p@/d?host=/run/pg&port=6432&sslmode=verify-full", "postgres://u:p@%2Frun%2Fpg:6432/d"] {
         let settings = read(url).unwrap();
         assert_eq!(settings.config.get_hosts(), [Host::Unix("/run/pg".into())], "{url}");
-        assert_eq!((settings.config.get_ports(), settings.config.get_ssl_mode()), (&[6432][..], SslMode::Disable), "{url}");
+        assert_eq!(
+            (settings.config.get_ports(), settings.config.get_ssl_mode()),
+            (&[6432][..], SslMode::Disable),
+            "{url}"
+        );
     }
 }
 

@@ -227,7 +227,9 @@ fn what_keeps_dead_rows_is_named_with_what_ends_it() {
         dump.batch_execute("ROLLBACK").await.unwrap();
 
         let dump = session(&server).await;
-        dump.batch_execute("SET application_name = pg_dump; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1").await.unwrap();
+        dump.batch_execute("SET application_name = pg_dump; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1")
+            .await
+            .unwrap();
         pass(&server, 20_000);
         let found = examine(&server.url()).await;
         let session = format!("session {} (pg_dump) has been open for", pid(&dump).await);
@@ -261,7 +263,12 @@ fn what_a_standby_keeps_is_named_with_what_ends_it() {
         reader.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1").await.unwrap();
         while server.run("SELECT count(backend_xmin) FROM pg_stat_replication") == "0" {}
         pass(&server, 20_001);
-        says(&examine(&server.url()).await, "old transactions", FindingGrade::Warning, &["standby follower", "hot_standby_feedback"]);
+        says(
+            &examine(&server.url()).await,
+            "old transactions",
+            FindingGrade::Warning,
+            &["standby follower", "hot_standby_feedback"],
+        );
         // A slot keeps what it was told, also when its standby has gone.
         server.run("SELECT pg_create_physical_replication_slot('left_behind')");
         standby.run("ALTER SYSTEM SET primary_slot_name = 'left_behind'; SELECT pg_reload_conf()");

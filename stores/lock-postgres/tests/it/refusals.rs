@@ -49,11 +49,26 @@ fn what_keeps_a_session_out_is_said_in_the_words_of_the_server() {
              CREATE DATABASE narrow CONNECTION LIMIT 0; CREATE DATABASE gone",
         );
         server.run("ALTER DATABASE gone ALLOW_CONNECTIONS false");
-        let_in(&server, &["host all secret all scram-sha-256", "host all barred all reject", "host all named 10.0.0.7/32 trust",
-            "host all test all trust", "host all app all trust", "host all few all trust", "host all sleeping all trust",
-            "host all nobody all trust"]);
+        let_in(
+            &server,
+            &[
+                "host all secret all scram-sha-256",
+                "host all barred all reject",
+                "host all named 10.0.0.7/32 trust",
+                "host all test all trust",
+                "host all app all trust",
+                "host all few all trust",
+                "host all sleeping all trust",
+                "host all nobody all trust",
+            ],
+        );
         for (user, database, kind, words) in [
-            ("secret:wrong", "postgres", Misconfigured, &["password authentication failed for user \"secret\"", "PGPASSWORD"][..]),
+            (
+                "secret:wrong",
+                "postgres",
+                Misconfigured,
+                &["password authentication failed for user \"secret\"", "PGPASSWORD"][..],
+            ),
             ("secret", "postgres", Misconfigured, &["asks for a password", "PGPASSWORD", "~/.pgpass"]),
             ("nobody", "postgres", Misconfigured, &["role \"nobody\" does not exist", "the user must exist"]),
             ("sleeping", "postgres", Misconfigured, &["role \"sleeping\" is not permitted to log in", "LOGIN"]),
@@ -62,8 +77,18 @@ fn what_keeps_a_session_out_is_said_in_the_words_of_the_server() {
             ("app", "nowhere", Misconfigured, &["database \"nowhere\" does not exist", "name another in the URL"]),
             ("app", "closed", Misconfigured, &["User does not have CONNECT privilege", "GRANT CONNECT ON DATABASE"]),
             ("app", "gone", Unavailable, &["not currently accepting connections"]),
-            ("few", "postgres", Unavailable, &["too many connections for role \"few\"", "ALTER ROLE <user> CONNECTION LIMIT"]),
-            ("app", "narrow", Unavailable, &["too many connections for database \"narrow\"", "ALTER DATABASE <database> CONNECTION"]),
+            (
+                "few",
+                "postgres",
+                Unavailable,
+                &["too many connections for role \"few\"", "ALTER ROLE <user> CONNECTION LIMIT"],
+            ),
+            (
+                "app",
+                "narrow",
+                Unavailable,
+                &["too many connections for database \"narrow\"", "ALTER DATABASE <database> CONNECTION"],
+            ),
         ] {
             let error = refusal(&PostgresStore::new(&url(&server, user, database)).unwrap()).await;
             says(&error, kind, words);
@@ -101,7 +126,9 @@ async fn answering(bytes: Vec<u8>) -> PostgresStore {
 /// An error as a server writes it. A pooler names no function.
 fn error(code: &str, message: &str, detail: &str, routine: &str) -> Vec<u8> {
     let mut fields = Vec::new();
-    for (name, value) in [(b'S', "FATAL"), (b'V', "FATAL"), (b'C', code), (b'M', message), (b'D', detail), (b'R', routine)] {
+    for (name, value) in
+        [(b'S', "FATAL"), (b'V', "FATAL"), (b'C', code), (b'M', message), (b'D', detail), (b'R', routine)]
+    {
         if !value.is_empty() {
             fields.extend([&[name], value.as_bytes(), &[0]].concat());
         }
@@ -117,17 +144,59 @@ fn error(code: &str, message: &str, detail: &str, routine: &str) -> Vec<u8> {
 fn what_a_server_or_a_pooler_says_at_the_door_is_repeated() {
     on_runtime(async {
         for (code, message, detail, routine, kind, words) in [
-            ("57P03", "the database system is starting up", "", "ProcessStartupPacket", Unavailable, &["is not ready"][..]),
-            ("57P03", "the database system is not accepting connections", "Hot standby mode is disabled.", "x", Unavailable, &["not ready", "Hot standby mode is disabled"]),
-            ("28P01", "Passwort-Authentifizierung fehlgeschlagen", "", "auth_failed", Misconfigured, &["check both in the URL"]),
-            ("28000", "kein pg_hba.conf-Eintrag", "", "ClientAuthentication", Misconfigured, &["hostssl", "sslmode=verify-full"]),
+            (
+                "57P03",
+                "the database system is starting up",
+                "",
+                "ProcessStartupPacket",
+                Unavailable,
+                &["is not ready"][..],
+            ),
+            (
+                "57P03",
+                "the database system is not accepting connections",
+                "Hot standby mode is disabled.",
+                "x",
+                Unavailable,
+                &["not ready", "Hot standby mode is disabled"],
+            ),
+            (
+                "28P01",
+                "Passwort-Authentifizierung fehlgeschlagen",
+                "",
+                "auth_failed",
+                Misconfigured,
+                &["check both in the URL"],
+            ),
+            (
+                "28000",
+                "kein pg_hba.conf-Eintrag",
+                "",
+                "ClientAuthentication",
+                Misconfigured,
+                &["hostssl", "sslmode=verify-full"],
+            ),
             ("28000", "Rolle existiert nicht", "", "InitializeSessionUserId", Misconfigured, &["the user must exist"]),
             ("53300", "zu viele Verbindungen", "", "InitializeSessionUserId", Unavailable, &["ALTER ROLE"]),
             ("53300", "zu viele Verbindungen", "", "CheckMyDatabase", Unavailable, &["ALTER DATABASE"]),
-            ("53300", "tut mir leid, schon zu viele Verbindungen", "", "InitProcess", Unavailable, &["raise max_connections"]),
+            (
+                "53300",
+                "tut mir leid, schon zu viele Verbindungen",
+                "",
+                "InitProcess",
+                Unavailable,
+                &["raise max_connections"],
+            ),
             ("53200", "out of memory", "Failed on request of size 8192.", "x", Unavailable, &["request of size 8192"]),
             ("08P01", "no more connections allowed (max_client_conn)", "", "", Unavailable, &["raise max_client_conn"]),
-            ("08P01", "server login has been failing, try again later (server_login_retry)", "", "", Unavailable, &["cannot reach PostgreSQL"]),
+            (
+                "08P01",
+                "server login has been failing, try again later (server_login_retry)",
+                "",
+                "",
+                Unavailable,
+                &["cannot reach PostgreSQL"],
+            ),
             ("08P01", "pgbouncer cannot connect to server", "", "", Unavailable, &["cannot reach PostgreSQL"]),
             ("08P01", "no such user: app", "", "", Misconfigured, &["auth_file"]),
             ("28P01", "password authentication failed", "", "", Misconfigured, &["auth_file"]),
@@ -135,13 +204,24 @@ fn what_a_server_or_a_pooler_says_at_the_door_is_repeated() {
             ("08P01", "unsupported startup parameter: options", "", "", Misconfigured, &["ignore_startup_parameters"]),
             ("08P01", "SSL required", "", "", Misconfigured, &["sslmode=verify-full"]),
             ("XX000", "Tenant or user not found", "", "", Unavailable, &["(XX000)"]),
-            ("08P01", "The endpoint has been disabled. Enable it using the API and retry.", "", "", Unavailable, &["(08P01)"]),
+            (
+                "08P01",
+                "The endpoint has been disabled. Enable it using the API and retry.",
+                "",
+                "",
+                Unavailable,
+                &["(08P01)"],
+            ),
         ] {
             let store = answering(error(code, message, detail, routine)).await;
             says(&refusal(&store).await, kind, &[&[message], words].concat());
         }
         for bytes in [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], b"-ERR unknown command\r\n", b""] {
-            says(&refusal(&answering(bytes.to_vec()).await).await, Unavailable, &["there is no PostgreSQL at 127.0.0.1:"]);
+            says(
+                &refusal(&answering(bytes.to_vec()).await).await,
+                Unavailable,
+                &["there is no PostgreSQL at 127.0.0.1:"],
+            );
         }
     });
 }
@@ -154,7 +234,11 @@ fn what_refuses_a_command_is_said_in_the_words_of_the_server() {
         granted(&PostgresStore::new(&server.url()).unwrap(), &claim("makes the schema", LONG)).await;
         server.run("CREATE ROLE app LOGIN");
         let app = || PostgresStore::new(&url(&server, "app", "postgres")).unwrap();
-        says(&refusal(&app()).await, Misconfigured, &["permission denied for schema lock_core", "GRANT USAGE ON SCHEMA lock_core"]);
+        says(
+            &refusal(&app()).await,
+            Misconfigured,
+            &["permission denied for schema lock_core", "GRANT USAGE ON SCHEMA lock_core"],
+        );
         server.run("GRANT USAGE ON SCHEMA lock_core TO app");
         says(&refusal(&app()).await, Misconfigured, &["permission denied for function version_v1", "GRANT EXECUTE ON"]);
         server.run("GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA lock_core TO app");
@@ -181,9 +265,17 @@ fn what_refuses_a_command_is_said_in_the_words_of_the_server() {
         let waits = "SELECT pid FROM pg_stat_activity WHERE usename = 'app' AND wait_event_type = 'Lock'";
         for (signal, kind, words) in [
             ("pg_cancel_backend", Unavailable, &["canceling statement due to user request", "pg_cancel_backend"][..]),
-            ("pg_terminate_backend", Unavailable, &["terminating connection due to administrator command", "is not known"]),
+            (
+                "pg_terminate_backend",
+                Unavailable,
+                &["terminating connection due to administrator command", "is not known"],
+            ),
         ] {
-            granted(&PostgresStore::new(&server.url()).unwrap(), &claim("refused", std::time::Duration::from_millis(1))).await;
+            granted(
+                &PostgresStore::new(&server.url()).unwrap(),
+                &claim("refused", std::time::Duration::from_millis(1)),
+            )
+            .await;
             client.batch_execute("BEGIN; SELECT FROM lock_core.lock WHERE key = 'refused' FOR UPDATE").await.unwrap();
             let stop = async {
                 loop {

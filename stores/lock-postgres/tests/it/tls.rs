@@ -57,7 +57,11 @@ fn a_server_that_does_not_prove_its_name_is_refused_in_a_sentence() {
     on_runtime(async {
         let server = server();
         for (host, authority, says) in [
-            ("localhost", "other-authority.pem", "does not prove its name: invalid peer certificate: UnknownIssuer; name the authority"),
+            (
+                "localhost",
+                "other-authority.pem",
+                "does not prove its name: invalid peer certificate: UnknownIssuer; name the authority",
+            ),
             ("127.0.0.1", "authority.pem", "name the host for which its certificate is"),
             ("localhost", "nowhere.pem", "nowhere.pem cannot be read"),
             ("localhost", "server.key", "there is no certificate in it"),
@@ -138,13 +142,18 @@ fn certificates_that_are_renewed_in_place_are_read_by_the_next_connection() {
         let server =
             PostgresServer::start_with_tls(&files.write("own.pem", &certificate), &files.write("own.key", &key));
         let trusted = files.write("ca.pem", &old.pem());
-        let url = format!("postgres://test@localhost:{}/postgres?sslmode=verify-full&ca={}", server.port(), trusted.display());
+        let url = format!(
+            "postgres://test@localhost:{}/postgres?sslmode=verify-full&ca={}",
+            server.port(),
+            trusted.display()
+        );
         let store = PostgresStore::new(&url).unwrap();
         granted(&store, &claim("before", LONG)).await;
         renew(&server, &new.issue("localhost"));
         let ended = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name LIKE 'lock-postgres%'";
         server.run(ended);
-        let request = lock_core::AcquireRequest::new(claim("between", LONG), lock_core::HolderInfo::new("here", 1, "test"));
+        let request =
+            lock_core::AcquireRequest::new(claim("between", LONG), lock_core::HolderInfo::new("here", 1, "test"));
         let error = loop {
             match store.try_acquire(&request).await {
                 // Of the session that was ended.
@@ -170,7 +179,8 @@ fn each_reason_why_a_certificate_is_refused_has_its_own_advice() {
         let url = |mode: &str| {
             format!("postgres://test@localhost:{}/postgres?sslmode={mode}&ca={}", server.port(), trusted.display())
         };
-        let expired = authority.issue_with(&["localhost"], |params| params.not_after = rcgen::date_time_ymd(2020, 1, 1));
+        let expired =
+            authority.issue_with(&["localhost"], |params| params.not_after = rcgen::date_time_ymd(2020, 1, 1));
         let early = authority.issue_with(&["localhost"], |params| params.not_before = rcgen::date_time_ymd(2999, 1, 1));
         let client = authority.issue_with(&["localhost"], |params| {
             params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
@@ -208,7 +218,11 @@ fn a_client_proves_itself_by_a_certificate_and_binds_a_password_to_that_of_the_s
         server.run(&format!("ALTER SYSTEM SET ssl_ca_file = '{folder}/clients.pem'"));
         let lines: Vec<String> = authority.pem().lines().map(|line| format!("('{line}')")).collect();
         server.run(&format!("COPY (VALUES {}) TO '{folder}/clients.pem'", lines.join(", ")));
-        write_there(&server, "hba_file", "hostssl all app all cert\nhostssl all scram all scram-sha-256\nhostssl all all all trust");
+        write_there(
+            &server,
+            "hba_file",
+            "hostssl all app all cert\nhostssl all scram all scram-sha-256\nhostssl all all all trust",
+        );
         reload(&server, "SELECT current_setting('ssl_ca_file') <> ''");
         let ca = trusted.display();
         let app = format!("postgres://app@localhost:{port}/postgres?sslmode=verify-full&ca={ca}");
@@ -232,6 +246,9 @@ fn a_client_proves_itself_by_a_certificate_and_binds_a_password_to_that_of_the_s
         let said = refusal(&scram("test")).await;
         assert!(said.contains("channel_binding=require") && said.contains("SCRAM-SHA-256"), "{said}");
         let said = refusal(&scram("scram:wrong")).await;
-        assert!(said.contains("password authentication failed for user \"scram\"") && !said.contains("wrong"), "{said}");
+        assert!(
+            said.contains("password authentication failed for user \"scram\"") && !said.contains("wrong"),
+            "{said}"
+        );
     });
 }

@@ -32,7 +32,8 @@ fn value(der: &[u8]) -> Option<(&[u8], &[u8])> {
         0..=127 => (usize::from(length), rest),
         // The length has as many bytes as the low bits say.
         _ => {
-            let (digits, rest) = rest.split_at_checked(usize::from(length & 127)).filter(|(digits, _)| digits.len() < 5)?;
+            let (digits, rest) =
+                rest.split_at_checked(usize::from(length & 127)).filter(|(digits, _)| digits.len() < 5)?;
             (digits.iter().fold(0, |sum, digit| sum << 8 | usize::from(*digit)), rest)
         }
     };

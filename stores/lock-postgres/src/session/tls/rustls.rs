@@ -38,11 +38,12 @@ impl Verified {
         };
         let config = match (&tls.certificate, &tls.key) {
             (Some(certificate), Some(key)) => {
-                let named = |file, error: &dyn std::fmt::Display| cannot_be_read("the certificate of this client in", file, error);
+                let named = |file, error: &dyn std::fmt::Display| {
+                    cannot_be_read("the certificate of this client in", file, error)
+                };
                 let chain = certificates(certificate).map_err(|error| named(certificate, &error))?;
-                let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| {
-                    cannot_be_read("the key of this client in", key, &error)
-                })?;
+                let secret = PrivateKeyDer::from_pem_file(key)
+                    .map_err(|error| cannot_be_read("the key of this client in", key, &error))?;
                 config.with_client_auth_cert(chain, secret).map_err(|error| named(certificate, &error))?
             }
             _ => config.with_no_client_auth(),
@@ -96,10 +97,12 @@ pub(super) fn advice(error: &(dyn std::error::Error + 'static)) -> Option<(Strin
         }
         Error::InvalidCertificate(
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-        ) => "name the host for which its certificate is; with an authority of your own sslmode=verify-ca accepts any name",
-        Error::InvalidCertificate(CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. }) => {
-            "this certificate is not one of a server (extendedKeyUsage has no serverAuth); have another issued"
+        ) => {
+            "name the host for which its certificate is; with an authority of your own sslmode=verify-ca accepts any name"
         }
+        Error::InvalidCertificate(
+            CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. },
+        ) => "this certificate is not one of a server (extendedKeyUsage has no serverAuth); have another issued",
         // A certificate that signs itself is both.
         Error::InvalidCertificate(other) if other.to_string().contains("CaUsedAsEndEntity") => {
             "this is the certificate of an authority; have that issue one for the server (basicConstraints CA:FALSE)"
@@ -208,8 +211,8 @@ pub(super) enum Stream<S> {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for Stream<S> {
     fn channel_binding(&self) -> ChannelBinding {
-        let Self::Encrypted(stream) = self else { return ChannelBinding::none() };
-        let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+        let Stream::Encrypted(encrypted) = self else { return ChannelBinding::none() };
+        let shown = encrypted.get_ref().1.peer_certificates().and_then(<[_]>::first);
         let bound = shown.and_then(|certificate| binding::end_point(certificate));
         bound.map_or_else(ChannelBinding::none, ChannelBinding::tls_server_end_point)
     }
