@@ -75,15 +75,14 @@ fn past_hold(entry: &LockEntry) -> String {
 }
 
 fn describe(entry: &LockEntry) -> String {
+    if let Some(pin) = entry.holder.kept_by.as_deref().filter(|_| entry.is_only_pinned()) {
+        return format!("its lease has ended, and it stays taken, pinned by {pin}");
+    }
     match (entry.state, &entry.holder.info, entry.holder.owner) {
         (EntryState::Held, Some(info), Some(owner)) => {
             format!("now {} holds it ({}, owner {})", info.site, record::process(info), record::owner(owner, false))
         }
         (EntryState::Shared, _, _) => "others share it now; `lockctl show` lists them".to_owned(),
-        (_, _, _) if entry.is_only_pinned() => {
-            let pin = entry.holder.kept_by.as_deref().unwrap_or_default();
-            format!("its lease has ended, and it stays taken, pinned by {pin}")
-        }
         (EntryState::Kept, _, _) => {
             format!("it was released already and stays taken for {} more", record::lease_left(entry))
         }

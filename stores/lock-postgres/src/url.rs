@@ -36,7 +36,7 @@ pub(crate) struct Settings {
     pub(crate) password_file: Option<PathBuf>,
     /// Without credentials.
     pub(crate) node: Arc<str>,
-    /// What the sessions of this store know of its hosts.
+    /// The knowledge that the sessions of this store share about its hosts.
     pub(crate) hosts: Hosts,
     listens_at: Option<(String, u16)>,
     ports: Vec<u16>,

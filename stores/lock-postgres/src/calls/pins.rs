@@ -61,8 +61,10 @@ pub(super) async fn prepared(session: &Session, rows: &[Row]) -> Vec<String> {
     if !rows.iter().any(has_one) {
         return Vec::new();
     }
-    let look = "SELECT DISTINCT p.gid FROM pg_catalog.pg_prepared_xacts p JOIN pg_catalog.pg_locks l \
-                ON l.virtualtransaction OPERATOR(pg_catalog.=) pg_catalog.concat('-1/', p.transaction::pg_catalog.text) \
+    // Each has a lock on its own number, by which its other locks are found.
+    let look = "SELECT DISTINCT p.gid FROM pg_catalog.pg_prepared_xacts p \
+                JOIN pg_catalog.pg_locks x ON x.transactionid OPERATOR(pg_catalog.=) p.transaction AND x.pid IS NULL \
+                JOIN pg_catalog.pg_locks l ON l.virtualtransaction OPERATOR(pg_catalog.=) x.virtualtransaction AND l.pid IS NULL \
                 WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.mode OPERATOR(pg_catalog.=) 'ShareLock' LIMIT 10";
     let found = session.ask(look, &[]).await.unwrap_or_default();
     found.iter().map(|row| row.get(0)).collect()
