@@ -2,7 +2,7 @@
 -- They also bring an older schema up to date, while programs of earlier builds are at work.
 --
 -- A function keeps its name, its arguments and the columns of its result: an older client calls it too. If one of them must change, the
--- function gets a new name (`…_v2`), and the old function stays.
+-- function gets a new name (`NAME_v2`), and the old function stays.
 --
 -- A statement that needs a strong lock of a table runs only where its change is missing. Otherwise each migration would wait for every open
 -- transaction that has pinned a lock, and every call would wait behind the migration.

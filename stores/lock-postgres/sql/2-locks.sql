@@ -1,4 +1,4 @@
--- What every client calls to take, keep and free locks.
+-- The functions that every client calls to take, keep and free locks.
 --
 -- Each function takes its claims as arrays, sorted by key, and is one transaction by itself. A step that touches a lock or its queue holds
 -- the row of the lock (FOR NO KEY UPDATE), so no claim enters a queue while a release reads it. No function waits for a user's
@@ -18,7 +18,7 @@ CREATE OR REPLACE FUNCTION lock_core.ends(until timestamptz, ttl_ms bigint, mome
 LANGUAGE sql IMMUTABLE
 RETURN CASE WHEN ttl_ms < 0 AND until > moment - ttl_ms * interval '1 ms' THEN moment - ttl_ms * interval '1 ms' ELSE until END;
 
--- A token is milliseconds · 2^20 of the server's clock, and above all that are known.
+-- A token is milliseconds * 2^20 of the server's clock, and above all that are known.
 CREATE OR REPLACE FUNCTION lock_core.draw(last bigint, known bigint, moment timestamptz) RETURNS bigint
 LANGUAGE sql STABLE
 RETURN greatest(last + 128, (known / 128 + 1) * 128, floor(extract(epoch FROM moment) * 1000)::bigint * 1048576);
@@ -61,7 +61,7 @@ BEGIN
     lease := least(greatest(w.grant_ms, 1), 3600000);
     -- It missed three confirmations: its process is gone. Or it knows of a token that can never be exceeded, and hears of that
     -- when it asks again. Or no channel has the name of its inbox.
-    IF moment - w.confirmed > lease * interval '1 ms' OR w.floor / 1048576 > extract(epoch FROM moment) * 1000 + 3600000
+    IF moment - w.confirmed NOT BETWEEN interval '-1 hour' AND lease * interval '1 ms' OR w.floor / 1048576 > extract(epoch FROM moment) * 1000 + 3600000
         OR octet_length('lock_core_' || w.inbox) > 63 THEN
       DELETE FROM lock_core.waiter WHERE seq = w.seq;
       CONTINUE;
@@ -278,6 +278,7 @@ BEGIN
   END LOOP;
 END $$;
 
+-- For builds before version 3.
 CREATE OR REPLACE FUNCTION lock_core.renew_v1(keys text[], owners uuid[], ttls bigint[], durably text) RETURNS TABLE (renewed boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

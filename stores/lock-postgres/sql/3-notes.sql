@@ -1,4 +1,4 @@
--- What is kept beside the locks: the runs of jobs, what is done, what holders wait for. And the sweep of all tables.
+-- The notes beside the locks: the runs of jobs, what is done, what holders wait for. And the sweep of all tables.
 
 -- Says what is remembered of a job.
 CREATE OR REPLACE FUNCTION lock_core.last_run_v1(k text)
@@ -87,7 +87,7 @@ BEGIN
   IF NOT FOUND THEN
     RETURN NULL;
   END IF;
-  SELECT max(token) INTO highest FROM lock_core.lock WHERE greatest(until, since) < clock_timestamp() - interval '10 minutes';
+  SELECT max(token) INTO highest FROM lock_core.lock WHERE CASE until WHEN 'epoch' THEN since ELSE until END < clock_timestamp() - interval '10 minutes';
   UPDATE lock_core.meta SET swept = clock_timestamp(), floor = greatest(floor, coalesce(highest, 0));
   RETURN coalesce(highest, 0);
 END $$;
@@ -105,7 +105,8 @@ BEGIN
   PERFORM set_config('synchronous_commit', 'off', true);
   -- A row that is locked belongs to somebody, perhaps to a transaction that stands idle: the next sweep comes back to it.
   DELETE FROM lock_core.waiter WHERE seq IN (
-    SELECT seq FROM lock_core.waiter WHERE confirmed < clock_timestamp() - interval '10 minutes' FOR UPDATE SKIP LOCKED);
+    SELECT seq FROM lock_core.waiter WHERE confirmed NOT BETWEEN clock_timestamp() - interval '10 minutes' AND clock_timestamp() + interval '1 hour'
+    FOR UPDATE SKIP LOCKED);
   DELETE FROM lock_core.job WHERE key IN (
     SELECT key FROM lock_core.job WHERE until < clock_timestamp() FOR UPDATE SKIP LOCKED);
   DELETE FROM lock_core.done WHERE (key, version) IN (
@@ -113,7 +114,7 @@ BEGIN
   DELETE FROM lock_core.blocked WHERE key IN (
     SELECT key FROM lock_core.blocked WHERE until < clock_timestamp() FOR UPDATE SKIP LOCKED);
   FOR k IN SELECT l.key FROM lock_core.lock l
-      WHERE greatest(l.until, l.since) < clock_timestamp() - interval '10 minutes' AND l.token <= highest
+      WHERE CASE l.until WHEN 'epoch' THEN l.since ELSE l.until END < clock_timestamp() - interval '10 minutes' AND l.token <= highest
         AND NOT EXISTS (SELECT FROM lock_core.waiter w WHERE w.key = l.key)
       ORDER BY l.key LIMIT 1000 FOR UPDATE SKIP LOCKED LOOP
     swept := swept + 1;

@@ -1,4 +1,4 @@
--- What a program calls inside its own transaction.
+-- The functions that a program calls inside its own transaction.
 
 -- A number that stands for the pins of a lock, of this schema: transactions that pin it share an advisory lock under it, by which they are seen.
 CREATE OR REPLACE FUNCTION lock_core.pin_number(k text) RETURNS bigint
@@ -34,15 +34,11 @@ DECLARE
   wrote xid;
 BEGIN
   SELECT l.token INTO there FROM lock_core.lock l WHERE l.key = k FOR KEY SHARE;
-  IF there IS DISTINCT FROM granted AND current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
-    IF there < granted THEN
-      RAISE EXCEPTION 'the lock % was granted after the snapshot of this transaction was taken; roll back, and begin again', quote_literal(k)
-        USING ERRCODE = '40001';
-    END IF;
-    -- If there is a row that the snapshot does not show, PostgreSQL raises 40001 here. If there is none, the next exception undoes this.
-    INSERT INTO lock_core.lock (key, token, until, since, about) VALUES (k, 0, 'epoch', 'epoch', '') ON CONFLICT (key) DO NOTHING;
-  END IF;
   IF there IS DISTINCT FROM granted THEN
+    IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+      -- If the snapshot of the transaction does not show the newest row, PostgreSQL raises 40001 here. The exception below undoes this.
+      INSERT INTO lock_core.lock (key, token, until, since, about) VALUES (k, 0, 'epoch', 'epoch', '') ON CONFLICT (key) DO NOTHING;
+    END IF;
     RAISE EXCEPTION 'the lock % is not held under the token %: it was lost, and may belong to somebody else; roll back', quote_literal(k), t
       USING ERRCODE = 'LK001';
   END IF;

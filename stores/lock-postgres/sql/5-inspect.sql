@@ -1,4 +1,4 @@
--- What people look at, and what they take away.
+-- The functions by which people look at locks, and take them away. And those that a client calls when it connects.
 
 -- Says of locks who has them, and of jobs under their keys what is remembered. A lock is `held` also after its lease, for as long as a
 -- transaction keeps it: `pids` are the sessions of those that do, `pinned_ms` the age of the eldest. An advisory lock alone proves no pin:

@@ -38,7 +38,17 @@ fn code_of(error: &LockError) -> Option<&SqlState> {
 
 /// Returns whether the server takes no writes any more: another one may be the primary.
 pub(crate) fn has_moved_away(error: &LockError) -> bool {
-    code_of(error) == Some(&SqlState::READ_ONLY_SQL_TRANSACTION)
+    has_code(error, "25006")
+}
+
+/// Returns whether the server refused a value that it was given: the same command with other values may succeed.
+pub(crate) fn is_of_a_value(error: &LockError) -> bool {
+    has_code(error, "22") || has_code(error, "23")
+}
+
+/// Returns whether the server refused the command with a code that begins so.
+pub(crate) fn has_code(error: &LockError, code: &str) -> bool {
+    code_of(error).is_some_and(|found| found.code().starts_with(code))
 }
 
 /// Returns whether the tables of the locks are gone, and every lock with them: another process may make them again and grant anything.
@@ -48,7 +58,7 @@ pub(crate) fn is_gone(error: &LockError) -> bool {
 
 /// Returns whether the server gave up waiting for a row, or another lock, that somebody else has.
 pub(crate) fn is_blocked(error: &LockError) -> bool {
-    code_of(error) == Some(&SqlState::LOCK_NOT_AVAILABLE)
+    has_code(error, "55P03")
 }
 
 /// Says why a host has no address.

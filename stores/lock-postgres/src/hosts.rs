@@ -22,7 +22,7 @@ const HEAD_START: Duration = Duration::from_millis(500);
 /// a server whose disk hangs would get new sessions until it refuses everybody.
 const SESSIONS: usize = 12;
 
-/// What the sessions of a store know of its hosts.
+/// The hosts of a store, as its sessions know them.
 #[derive(Clone, Debug)]
 pub(crate) struct Hosts(Arc<State>);
 

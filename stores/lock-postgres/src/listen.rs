@@ -56,7 +56,7 @@ async fn hear<F: Future<Output = Result<()>>>(settings: &Settings, sweep: impl F
     let (channel, id) = (format!("{}_{}", settings.schema, inbox.id()), inbox.id().to_string());
     // What is said to everybody comes over the other.
     session.run(&format!("LISTEN \"{channel}\"; LISTEN \"{}_revoked\"", settings.schema)).await?;
-    session.ask("SELECT pg_notify($1, 'hello')", &[(&channel, Type::TEXT)]).await?;
+    session.ask("SELECT pg_catalog.pg_notify($1, 'hello')", &[(&channel, Type::TEXT)]).await?;
     loop {
         match within(HEARD, messages.recv()).await.flatten() {
             Some(text) if text == "hello" => break,
@@ -65,7 +65,7 @@ async fn hear<F: Future<Output = Result<()>>>(settings: &Settings, sweep: impl F
         }
     }
     // Held for as long as somebody listens: whoever grants tries to get it.
-    session.ask(&format!("SELECT pg_advisory_lock({}.presence_v1($1))", settings.schema), &[(&id, Type::TEXT)]).await?;
+    session.ask(&format!("SELECT pg_catalog.pg_advisory_lock({}.presence_v1($1))", settings.schema), &[(&id, Type::TEXT)]).await?;
     inbox.set_open(true);
     inbox.reconnected();
     // Beside the messages: many of them keep nobody from sweeping, and a sweep keeps no grant waiting.

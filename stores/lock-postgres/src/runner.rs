@@ -24,7 +24,7 @@ const REST: Duration = Duration::from_secs(1);
 /// How long what waits may take to be sent after the store is dropped.
 const LAST: Duration = Duration::from_secs(2);
 
-/// What the store and its thread share.
+/// State that the store and its thread share.
 struct Shared {
     context: Context,
     waiting: Mutex<Waiting>,

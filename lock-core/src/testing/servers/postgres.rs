@@ -295,9 +295,14 @@ impl PostgresServer {
         if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
     }
 
+    /// Returns what the server has written into its log so far.
+    #[must_use]
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+    }
+
     fn log_tail(&self) -> String {
-        let log = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
-        log.lines().rev().take(20).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join("\n")
+        self.log().lines().rev().take(20).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join("\n")
     }
 }
 

@@ -8,7 +8,7 @@ use lock_core::{
 };
 use tokio::sync::oneshot;
 
-use crate::error::is_blocked;
+use crate::error::{is_blocked, is_of_a_value};
 
 /// A mark to write: who has the lock, for which version, and for how long.
 pub(crate) type Mark = (Claim, JobVersion, Option<Duration>);
@@ -23,7 +23,7 @@ pub(crate) struct Asked<Q, A> {
     pub(crate) since: Timestamp,
 }
 
-/// What the database is asked.
+/// A question to the database.
 pub(crate) enum Call {
     Acquire(Asked<AcquireRequest, Result<Attempt>>),
     Release(Asked<Release, Result<Freed>>),
@@ -73,7 +73,7 @@ impl Call {
     }
 }
 
-/// What leaves together.
+/// Calls that leave together.
 pub(crate) enum Batch {
     Acquires(Vec<Asked<AcquireRequest, Result<Attempt>>>),
     Releases(Vec<Asked<Release, Result<Freed>>>),
@@ -103,7 +103,7 @@ impl Batch {
     }
 }
 
-/// What came of a batch.
+/// The outcome of a batch.
 #[derive(Default)]
 pub(crate) struct Sent {
     /// The server takes no writes: another one may be the primary now.
@@ -123,14 +123,16 @@ pub(super) struct Failed<Q, A> {
 }
 
 impl<Q, A> Failed<Q, A> {
-    /// Gives the calls their error. If it may concern only one of several keys, they are sent `again` instead.
+    /// Gives the calls their error. If it may concern only one of several keys, or the values of one call, they are sent `again` instead,
+    /// each alone.
     pub(super) fn answer(
         self,
         keys: usize,
         call: impl Fn(Asked<Q, Result<A>>) -> Call,
         again: &mut Vec<Call>,
     ) -> LockError {
-        if keys > 1 && is_blocked(&self.error) {
+        // Releases of one key have no other values in which they could differ.
+        if keys > 1 && (is_blocked(&self.error) || is_of_a_value(&self.error)) {
             again.extend(self.asked.into_iter().map(call));
         } else {
             self.asked.into_iter().for_each(|one| drop(one.answer.send(Err(self.error.clone()))));

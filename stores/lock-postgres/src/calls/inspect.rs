@@ -107,7 +107,7 @@ pub(super) async fn revoke(
     // No client of another library can write into these tables.
     let RevokeFrom::Owner(owner) = &revocation.from else { return Ok(Freed::NotHeld) };
     let plain = |text: &str| text.replace('\0', " ");
-    let text = format!("SELECT {}.revoke_v1($1, $2::text::uuid, $3, $4, $5)", context.settings.schema);
+    let text = format!("SELECT {}.revoke_v1($1, $2::pg_catalog.text::pg_catalog.uuid, $3, $4, $5)", context.settings.schema);
     let rows = session
         .ask(
             &text,

@@ -45,7 +45,7 @@ pub(super) async fn acquire(
     let stamps: Vec<i64> = tickets.iter().map(|ticket| ticket.map_or(0, |ticket| ticket.stamp.cast_signed())).collect();
     let grants: Vec<i64> = tickets.iter().map(|ticket| ticket.map_or(0, |ticket| millis(ticket.grant_ttl))).collect();
     let text = format!(
-        "SELECT * FROM {}.acquire_v1($1, $2::text[]::uuid[], $3, $4, $5, $6, $7, $8, $9, $10)",
+        "SELECT * FROM {}.acquire_v1($1, $2::pg_catalog.text[]::pg_catalog.uuid[], $3, $4, $5, $6, $7, $8, $9, $10)",
         context.settings.schema
     );
     let answer = session
@@ -112,7 +112,7 @@ pub(super) async fn release(
     let remembered: Vec<Option<i64>> = asked.iter().map(|one| run(one).map(|run| millis(run.kept_for()))).collect();
     let succeeded: Vec<Option<bool>> = asked.iter().map(|one| run(one).map(|run| run.succeeded)).collect();
     let text =
-        format!("SELECT freed FROM {}.release_v1($1, $2::text[]::uuid[], $3, $4, $5, $6, $7)", context.settings.schema);
+        format!("SELECT freed FROM {}.release_v1($1, $2::pg_catalog.text[]::pg_catalog.uuid[], $3, $4, $5, $6, $7)", context.settings.schema);
     let answer = session
         .ask(
             &text,

@@ -44,7 +44,7 @@ pub(super) fn mark_of(row: &Row, key: &LockKey) -> Result<DoneMark> {
 
 /// Writes that it is done.
 pub(super) async fn mark(context: &Context, session: &Session, (claim, version, keep): &Mark) -> Result<bool> {
-    let text = format!("SELECT {}.mark_done_v1($1, $2::text::uuid, $3, $4, $5)", context.settings.schema);
+    let text = format!("SELECT {}.mark_done_v1($1, $2::pg_catalog.text::pg_catalog.uuid, $3, $4, $5)", context.settings.schema);
     let rows = session
         .ask(
             &text,

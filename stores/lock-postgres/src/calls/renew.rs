@@ -8,13 +8,13 @@ use tokio_postgres::types::Type;
 use crate::calls::call::Asked;
 use crate::calls::context::Context;
 use crate::calls::values::{exactly, millis, order_by_key, texts};
-use crate::error::{has_moved_away, is_gone};
+use crate::error::{has_moved_away, is_gone, is_of_a_value};
 use crate::session::Session;
 
 /// Claims to renew, and where the answers go.
 pub(crate) type Due = Asked<Vec<Claim>, Vec<Result<Renewal>>>;
 
-/// What the worker that renews is told.
+/// A message to the worker that renews.
 pub(crate) enum Renewals {
     /// A lock may be held from now on: renewals will come.
     Ahead,
@@ -35,6 +35,15 @@ pub(crate) async fn renew(context: &Context, session: &Session, due: Due) -> Opt
     let order = order_by_key(claims.len(), |index| &claims[index].key);
     let answers = match ask(context, session, claims, &order, Duration::ZERO).await {
         Ok(answers) => answers,
+        // The value of one claim was refused: the other leases go on.
+        Err(error) if claims.len() > 1 && is_of_a_value(&error) => {
+            let mut answers = Vec::new();
+            for index in &order {
+                let answer = ask(context, session, claims, std::slice::from_ref(index), Duration::ZERO).await;
+                answers.push(answer.map_or_else(|error| Some(Err(error)), |mut one| one.pop().flatten()));
+            }
+            answers
+        }
         Err(error) => {
             if has_moved_away(&error) {
                 drop(session.close());
@@ -74,7 +83,7 @@ async fn ask(
     let keys = texts(order, |index| claims[*index].key.as_str().to_owned());
     let owners = texts(order, |index| claims[*index].owner.to_hex());
     let ttls: Vec<i64> = order.iter().map(|index| millis(claims[*index].ttl)).collect();
-    let text = format!("SELECT renewed FROM {}.renew_v2($1, $2::text[]::uuid[], $3, $4, $5)", context.settings.schema);
+    let text = format!("SELECT renewed FROM {}.renew_v2($1, $2::pg_catalog.text[]::pg_catalog.uuid[], $3, $4, $5)", context.settings.schema);
     let values: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 5] = [
         (&keys, Type::TEXT_ARRAY),
         (&owners, Type::TEXT_ARRAY),

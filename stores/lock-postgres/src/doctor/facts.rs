@@ -66,7 +66,7 @@ impl Facts {
         // Once before, so that the answer takes no longer than it must.
         session.run("SELECT 1").await?;
         let before = now();
-        let clock = "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+        let clock = "SELECT pg_catalog.floor(extract(epoch FROM pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000000)::bigint";
         let rows = session.ask(clock, &[]).await?;
         let after = now();
         let theirs: i64 = rows.first().ok_or_else(missing)?.get(0);
@@ -80,7 +80,7 @@ impl Facts {
                      nullif(d.datconnlimit, -1)::bigint, (SELECT count(*) FROM pg_stat_activity WHERE datid = d.oid AND usesysid IS NOT NULL), \
                      r.rolsuper \
                      FROM pg_roles r, pg_database d WHERE r.rolname = current_user AND d.datname = current_database()";
-        let rows = session.ask(about, &[]).await?;
+        let rows = session.look(about, &[]).await?;
         let row = rows.first().ok_or_else(missing)?;
         let names: Vec<&str> = SETTINGS.to_vec();
         // Neither limit counts for a superuser.
@@ -89,7 +89,7 @@ impl Facts {
             most.map(|most| (most, row.get::<_, i64>(column + 1)))
         };
         let read = "SELECT name, setting, source FROM pg_settings WHERE name = ANY ($1)";
-        let values = session.ask(read, &[(&names, Type::TEXT_ARRAY)]).await?;
+        let values = session.look(read, &[(&names, Type::TEXT_ARRAY)]).await?;
         Ok(Self {
             version: row.get(0),
             follows: row.get(1),

@@ -52,11 +52,11 @@ pub(super) async fn old(session: &Session, settings: &Settings, facts: &Facts) -
 }
 
 async fn look(session: &Session, settings: &Settings, facts: &Facts) -> Result<Finding> {
-    let rows = session.ask(LOOK, &[]).await?;
+    let rows = session.look(LOOK, &[]).await?;
     if let Some(found) = rows.iter().find_map(finding) {
         return Ok(found);
     }
-    let about = session.ask(ABOUT, &[(&settings.schema, Type::TEXT)]).await?;
+    let about = session.look(ABOUT, &[(&settings.schema, Type::TEXT)]).await?;
     let (dead, hidden) = about.first().map_or((0, false), |row| (row.get::<_, i64>(0), row.get::<_, bool>(1)));
     Ok(match (dead > DEAD, hidden) {
         (true, true) => {

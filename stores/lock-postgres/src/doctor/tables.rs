@@ -19,7 +19,7 @@ pub(super) async fn schema(session: &Session, settings: &Settings, facts: &Facts
         Ok(true) => {}
     }
     let may_use = format!("SELECT has_schema_privilege('{name}', 'USAGE')");
-    match session.ask(&may_use, &[]).await {
+    match session.look(&may_use, &[]).await {
         Err(error) => return vec![without(&error, "schema")],
         Ok(rows) if rows.first().is_some_and(|row| row.get(0)) => {}
         Ok(_) => {
@@ -59,7 +59,7 @@ async fn functions(session: &Session, settings: &Settings, facts: &Facts) -> Res
     let look = "SELECT w.name, bool_or(p.oid IS NOT NULL), coalesce(bool_or(has_function_privilege(p.oid, 'EXECUTE')), false) \
                 FROM unnest($1) w(name) LEFT JOIN pg_proc p ON p.proname = w.name \
                   AND p.pronamespace = (SELECT oid FROM pg_namespace WHERE nspname = $2) GROUP BY 1 ORDER BY 1";
-    let rows = session.ask(look, &[(&wanted, Type::TEXT_ARRAY), (name, Type::TEXT)]).await?;
+    let rows = session.look(look, &[(&wanted, Type::TEXT_ARRAY), (name, Type::TEXT)]).await?;
     let named = |column: usize| -> Vec<&str> {
         rows.iter().filter(|row| !row.get::<_, bool>(column)).map(|row| row.get(0)).collect()
     };
@@ -95,7 +95,7 @@ pub(super) async fn vacuum(session: &Session, settings: &Settings, facts: &Facts
     }
     let look = "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace, unnest(c.reloptions) o(text) \
                 WHERE n.nspname = $1 AND o.text IN ('autovacuum_enabled=false', 'autovacuum_enabled=off') ORDER BY 1";
-    match session.ask(look, &[(&settings.schema, Type::TEXT)]).await {
+    match session.look(look, &[(&settings.schema, Type::TEXT)]).await {
         Err(error) => without(&error, NAME),
         Ok(rows) => match rows.first() {
             None => Finding::works(NAME, "on, also for the tables of the store"),

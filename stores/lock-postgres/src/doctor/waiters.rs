@@ -64,7 +64,7 @@ async fn heard(session: &Session, settings: &Settings, facts: &Facts) -> Result<
     // Nobody else's: two may examine at a time.
     let (channel, word) = (format!("{}_doctor", settings.schema), lock_core::OwnerId::random().to_hex());
     listening.run(&format!("LISTEN \"{channel}\"")).await?;
-    session.ask("SELECT pg_notify($1, $2)", &[(&channel, Type::TEXT), (&word, Type::TEXT)]).await?;
+    session.ask("SELECT pg_catalog.pg_notify($1, $2)", &[(&channel, Type::TEXT), (&word, Type::TEXT)]).await?;
     let ours = async {
         loop {
             match messages.recv().await {

@@ -10,7 +10,7 @@ use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Config, Row};
 
-use crate::error::{of_address, of_command};
+use crate::error::{has_code, of_address, of_command};
 use crate::hosts::{addresses, at, count, race};
 use crate::session::tls::{self, Driver};
 use crate::url::{Settings, node};
@@ -30,13 +30,13 @@ const CANCEL: Duration = Duration::from_secs(2);
 /// For how long a session that was given up counts, if the server does not end it.
 const ENDING: Duration = Duration::from_secs(60);
 
-/// What the server says by itself goes here.
+/// Takes what the server says by itself.
 type Heard = Arc<dyn Fn(AsyncMessage) + Send + Sync>;
 
 /// A connection, which ends when this is dropped.
 pub(crate) struct Session {
     client: Client,
-    /// What drives the connection, and its place among those of its host. `None` once the session is given up.
+    /// The driver of the connection, and its place among those of its host. `None` once the session is given up.
     open: Mutex<Option<(Driver, OwnedSemaphorePermit)>>,
     settings: Settings,
     /// The hosts, and at which of them it is.
@@ -120,14 +120,26 @@ impl Session {
     /// A pooler tells each client a number of its own instead of that of the server's process, so one look is enough, and it takes
     /// one session for one statement.
     pub(crate) async fn is_pooled(&self) -> Result<bool> {
-        let rows = self.ask("SELECT pg_backend_pid()", &[]).await?;
+        let rows = self.ask("SELECT pg_catalog.pg_backend_pid()", &[]).await?;
         let row = rows.first().ok_or_else(|| LockError::unavailable("PostgreSQL said nothing of itself"))?;
         Ok(row.get::<_, i32>(0) != self.process)
     }
 
     /// Sends one statement with the types of its values, which needs no preparation and works behind poolers.
     pub(crate) async fn ask(&self, text: &str, values: &[(&(dyn ToSql + Sync), Type)]) -> Result<Vec<Row>> {
-        self.in_time(self.client.query_typed(text, values)).await
+        match self.in_time(self.client.query_typed(text, values)).await {
+            // The commit failed because its message found the queue of messages full. Now the functions find it full, and send none.
+            Err(error) if has_code(&error, "54000") => self.in_time(self.client.query_typed(text, values)).await,
+            answer => answer,
+        }
+    }
+
+    /// Sends a question whose names mean what they mean to PostgreSQL, also behind a pooler, where the search path may be of other users.
+    pub(crate) async fn look(&self, text: &str, values: &[(&(dyn ToSql + Sync), Type)]) -> Result<Vec<Row>> {
+        self.run("BEGIN READ ONLY; SET LOCAL search_path = pg_catalog, pg_temp").await?;
+        let answer = self.ask(text, values).await;
+        self.run("ROLLBACK").await?;
+        answer
     }
 
     /// Sends statements without values.

@@ -1,4 +1,7 @@
 //! Whether the tables and functions in the database are those that this version calls, and making them so.
+//!
+//! Behind a pooler the search path belongs to other users. So each statement here names the schema of every function, table, type and
+//! operator: a role that may create objects in `public` could otherwise have its own code run as this user.
 
 use lock_core::{LockError, LockErrorKind, Result};
 use tokio_postgres::types::Type;
@@ -9,7 +12,7 @@ use crate::session::schema::{self, VERSION};
 use crate::url::Settings;
 
 /// Waits until no other process makes or migrates a schema.
-const MAKING: &str = "SELECT pg_advisory_xact_lock(7301, hashtext('lock_core'))";
+const MAKING: &str = "SELECT pg_catalog.pg_advisory_xact_lock(7301, pg_catalog.hashtext('lock_core'))";
 
 /// What is there.
 struct Installed {
@@ -23,19 +26,28 @@ struct Installed {
 /// Checks the version. Makes the schema if it is missing, and brings it up to date if it is older, unless the URL forbids that.
 pub(crate) async fn check(session: &Session, settings: &Settings, may_make: bool) -> Result<()> {
     let (name, may_make) = (&*settings.schema, may_make && settings.migrate);
-    match installed(session, name).await {
-        Ok(found) if !(may_make && found.version > 0 && found.is_older()) => return found.usable(name).map(drop),
-        Err(error) if !may_make || error.kind() != LockErrorKind::Misconfigured => return Err(error),
-        Ok(_) | Err(_) => {}
-    }
-    match bring_up_to_date(session, name).await {
-        // Only the owner can. If this user may not, the sentence below says what the owner has to do.
-        Err(error) if error.kind() == LockErrorKind::Misconfigured && exists(session, name).await? => {
-            tracing::debug!(%error, "the lock store could not be migrated");
+    let mut found = installed(session, name).await;
+    let may_help = match &found {
+        Ok(found) => found.version > 0 && found.is_older(),
+        Err(error) => error.kind() == LockErrorKind::Misconfigured,
+    };
+    if may_make && may_help {
+        match bring_up_to_date(session, name).await {
+            // Only the owner can. If this user may not, the sentence below says what the owner has to do.
+            Err(error) if error.kind() == LockErrorKind::Misconfigured && exists(session, name).await? => {
+                tracing::debug!(%error, "the lock store could not be migrated");
+            }
+            known => known?,
         }
-        known => known?,
+        found = installed(session, name).await;
     }
-    installed(session, name).await?.usable(name).map(drop)
+    found?.usable(name)?;
+    // Before the first grant: this server may have been promoted, and lack the last tokens of the one before.
+    let rows = session.ask(&format!("SELECT {name}.arrived_v1()"), &[]).await?;
+    if rows.first().is_some_and(|row| row.get(0)) {
+        tracing::info!("the locks in PostgreSQL are on another server than before; tokens go on above those of the server before");
+    }
+    Ok(())
 }
 
 /// Returns the version that is there, if this program can call it.
@@ -46,7 +58,8 @@ pub(crate) async fn version(session: &Session, schema: &str) -> Result<i32> {
 async fn installed(session: &Session, schema: &str) -> Result<Installed> {
     let wanted: Vec<String> = schema::functions().map(|name| format!("{schema}.{name}")).collect();
     let look = format!(
-        "SELECT version, oldest, ARRAY(SELECT f FROM unnest($1) f WHERE to_regproc(f) IS NULL) FROM {schema}.version_v1()"
+        "SELECT version, oldest, ARRAY(SELECT f FROM pg_catalog.unnest($1) f WHERE pg_catalog.to_regproc(f) IS NULL) \
+         FROM {schema}.version_v1()"
     );
     let rows = session.ask(&look, &[(&wanted, Type::TEXT_ARRAY)]).await?;
     let Some(row) = rows.first() else {
@@ -88,7 +101,7 @@ impl Installed {
 }
 
 pub(crate) async fn exists(session: &Session, schema: &str) -> Result<bool> {
-    let rows = session.ask(&format!("SELECT FROM pg_namespace WHERE nspname = '{schema}'"), &[]).await?;
+    let rows = session.ask(&format!("SELECT FROM pg_catalog.pg_namespace WHERE nspname OPERATOR(pg_catalog.=) '{schema}'"), &[]).await?;
     Ok(!rows.is_empty())
 }
 
@@ -108,7 +121,7 @@ async fn bring_up_to_date(session: &Session, schema: &str) -> Result<()> {
 }
 
 async fn bring_alone(session: &Session, schema: &str) -> Result<()> {
-    let look = format!("SELECT to_regproc('{schema}.version_v1') IS NULL");
+    let look = format!("SELECT pg_catalog.to_regproc('{schema}.version_v1') IS NULL");
     let rows = session.ask(&look, &[]).await?;
     if rows.first().is_some_and(|row| row.get(0)) || installed(session, schema).await?.is_older() {
         return session.run(&schema::sql(schema)).await;

@@ -7,7 +7,7 @@ use crate::session::connection::{ANSWER, Session};
 use crate::session::migrate;
 use crate::url::Settings;
 
-/// What a session of the server itself is set to, whatever its user, its database or the server say. A statement waits for a locked row
+/// The settings of a session at the server itself, whatever its user, its database or the server say. A statement waits for a locked row
 /// for a second, and ends before its answer would be given up. Behind a pooler the functions set what they need for their transaction.
 const SETTINGS: &str = "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED; \
                         SET search_path = pg_catalog, pg_temp; SET client_min_messages = warning; \
@@ -17,7 +17,7 @@ const SETTINGS: &str = "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEV
 /// A session, and what was learnt when it was opened.
 pub(crate) struct Opened {
     pub(crate) session: Session,
-    /// What the server's clock showed, us.
+    /// The time that the server's clock showed, us.
     pub(crate) server_time: i64,
     /// Whether a pooler answers for the server.
     pub(crate) pooled: bool,
@@ -36,8 +36,8 @@ pub(crate) async fn open(
         // Behind a pooler it would stay with a connection that others use too: there the functions set what they need.
         session.run(SETTINGS).await?;
     }
-    let look = "SELECT pg_is_in_recovery(), current_setting('server_version_num')::int, \
-                floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+    let look = "SELECT pg_catalog.pg_is_in_recovery(), pg_catalog.current_setting('server_version_num')::int, \
+                pg_catalog.floor(extract(epoch FROM pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000000)::bigint";
     let rows = session.ask(look, &[]).await?;
     let row = rows.first().ok_or_else(|| LockError::not_executed("PostgreSQL said nothing of itself"))?;
     let (standby, version): (bool, i32) = (row.get(0), row.get(1));

@@ -2,9 +2,11 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests may panic, and live in real time")]
 
 mod bad_input;
+mod clocks;
 mod conformance;
 mod doctor;
 mod faults;
+mod hostile;
 mod inspect;
 mod marks;
 mod migrations;
@@ -19,4 +21,5 @@ mod standbys;
 mod support;
 #[cfg(feature = "tls")]
 mod tls;
+mod values;
 mod zoo;

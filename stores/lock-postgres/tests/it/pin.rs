@@ -200,3 +200,142 @@ fn a_guard_is_pinned_by_its_text_and_values() {
         );
     });
 }
+
+/// A transaction whose snapshot is older than the grant does not show the lock that it has.
+#[test]
+#[limit]
+fn a_snapshot_from_before_the_grant_is_told_to_begin_again() {
+    on_runtime(async {
+        let (server, store) = store();
+        granted(&store, &claim("makes the schema of all", LONG)).await;
+        for (level, code) in LEVELS.into_iter().zip(["", "40001", "40001"]) {
+            // A key without a row; one whose row somebody else had; one that this owner has asked for again.
+            for (what, before) in [("new", 0), ("freed", 1), ("asked again", 2)] {
+                let (key, client) = (format!("{what}, {level}"), session(&server).await);
+                let held = claim(&key, LONG);
+                match before {
+                    0 => {}
+                    1 => {
+                        let other = claim(&key, LONG);
+                        granted(&store, &other).await;
+                        assert_eq!(store.release(&Release::new(other)).await, Ok(Freed::Released));
+                    }
+                    _ => drop(granted(&store, &held).await),
+                }
+                let begin = format!("BEGIN ISOLATION LEVEL {level}; SELECT count(*) FROM lock_core.lock");
+                client.batch_execute(&begin).await.unwrap();
+                let token = granted(&store, &held).await;
+                let pinned = pin(&client, &key, token).await;
+                if code.is_empty() {
+                    pinned.unwrap();
+                    continue;
+                }
+                assert_eq!(refusal(pinned).0, code, "{key}");
+                client.batch_execute(&format!("ROLLBACK; {begin}")).await.unwrap();
+                pin(&client, &key, token).await.unwrap();
+                client.batch_execute("COMMIT").await.unwrap();
+            }
+        }
+        // There is no such lock, whatever the snapshot shows.
+        let client = session(&server).await;
+        client.batch_execute("BEGIN ISOLATION LEVEL SERIALIZABLE").await.unwrap();
+        assert_eq!(refusal(pin(&client, "nowhere", lock_core::FencingToken::new(128)).await).0, "LK001");
+        assert_eq!(server.run("SELECT count(*) FROM lock_core.lock WHERE key = 'nowhere'"), "0");
+    });
+}
+
+#[test]
+#[limit]
+fn immediate_constraints_change_nothing_for_a_pin() {
+    on_runtime(async {
+        let (server, store) = store();
+        let client = session(&server).await;
+        let token = granted(&store, &claim("immediate", LONG)).await;
+        for (before, after) in [
+            ("SET CONSTRAINTS ALL IMMEDIATE", ""),
+            ("", "SET CONSTRAINTS ALL IMMEDIATE"),
+            ("SET CONSTRAINTS ALL IMMEDIATE", "SET CONSTRAINTS ALL IMMEDIATE"),
+        ] {
+            client.batch_execute(&format!("BEGIN; {before}")).await.unwrap();
+            pin(&client, "immediate", token).await.unwrap();
+            client.batch_execute(after).await.unwrap();
+            pin(&client, "immediate", token).await.unwrap();
+            client.batch_execute("COMMIT").await.unwrap();
+        }
+        let alone = format!("SET CONSTRAINTS ALL IMMEDIATE; SELECT lock_core.pin('immediate', {token})");
+        assert_eq!(refusal(client.batch_execute(&alone).await).0, "LK004");
+    });
+}
+
+/// After ROLLBACK TO SAVEPOINT nothing is pinned any more, and nothing can be said at the commit. So it is said at once.
+#[test]
+#[limit]
+fn a_pin_inside_a_savepoint_is_warned_of_and_ends_with_it() {
+    on_runtime(async {
+        let (server, store) = store();
+        granted(&store, &claim("nested", LONG)).await;
+        let script = |key: &str, savepoint: &str| {
+            format!(
+                "BEGIN; {savepoint} SELECT lock_core.pin('{key}', token) FROM lock_core.lock WHERE key = '{key}';
+                 ROLLBACK TO a; SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid(); COMMIT"
+            )
+        };
+        let warned = |key: &str| server.log().contains(&format!("the lock '{key}' is pinned inside a savepoint"));
+        assert_eq!(server.run(&script("nested", "SAVEPOINT a;")).trim(), "0");
+        assert!(warned("nested"), "the server says so, and the client hears of it");
+        // A savepoint that comes later takes nothing away.
+        granted(&store, &claim("outer", LONG)).await;
+        let later = script("outer", "").replace("ROLLBACK TO a", "SAVEPOINT a; ROLLBACK TO a");
+        assert_eq!(server.run(&later).trim(), "1");
+        assert!(!warned("outer"));
+    });
+}
+
+/// Two releases pass while the transaction is open, of which one lets a waiter in.
+#[test]
+#[limit]
+fn a_waiter_gets_a_lock_that_was_pinned_after_the_commit_and_not_before() {
+    on_runtime(async {
+        let (server, store) = store();
+        let (client, first, next) = (session(&server).await, claim("passed on", LONG), claim("passed on", LONG));
+        let token = granted(&store, &first).await;
+        client.batch_execute("BEGIN").await.unwrap();
+        pin(&client, "passed on", token).await.unwrap();
+        let mut asks = lock_core::AcquireRequest::new(next.clone(), lock_core::HolderInfo::new("here", 1, "test"));
+        (asks.execute_within, asks.ticket) = (LONG, Some(lock_core::Ticket::new("nobody".into(), 1, LONG)));
+        let owner = "SELECT owner FROM lock_core.lock WHERE key = 'passed on'";
+        for _ in 0..2 {
+            let answer = store.try_acquire(&asks).await.unwrap();
+            assert!(matches!(answer, lock_core::Attempt::Queued { .. }), "{answer:?}");
+            store.release(&Release::new(first.clone())).await.unwrap();
+            assert_eq!(server.run(owner), "", "released, and nobody's");
+        }
+        client.batch_execute("COMMIT").await.unwrap();
+        let answer = store.try_acquire(&asks).await.unwrap();
+        assert!(matches!(answer, lock_core::Attempt::Granted { .. }), "{answer:?}");
+        assert_eq!(server.run(owner).replace('-', ""), next.owner.to_hex());
+    });
+}
+
+#[test]
+#[limit]
+fn several_locks_of_which_one_is_pinned_are_refused_until_the_commit() {
+    on_runtime(async {
+        let (server, store) = store();
+        let client = session(&server).await;
+        let token = granted(&store, &claim("set, pinned", SHORT)).await;
+        client.batch_execute("BEGIN").await.unwrap();
+        pin(&client, "set, pinned", token).await.unwrap();
+        ended(&session(&server).await, "set, pinned").await;
+        let several = ["set, free", "set, pinned"].map(|key| {
+            let mut one = lock_core::AcquireRequest::new(claim(key, LONG), lock_core::HolderInfo::new("here", 1, "test"));
+            one.execute_within = LONG;
+            one
+        });
+        let answer = store.try_acquire_all(&several).await.unwrap();
+        assert!(matches!(answer, lock_core::AttemptAll::Held { index: 1, .. }), "{answer:?}");
+        client.batch_execute("COMMIT").await.unwrap();
+        let answer = store.try_acquire_all(&several).await.unwrap();
+        assert!(matches!(answer, lock_core::AttemptAll::Granted { .. }), "{answer:?}");
+    });
+}

@@ -1,13 +1,15 @@
 //! The store's sessions at the server: a locked row, a server that is stopped, a pooler that is small, a user with odd settings.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use lock_core::testing::{EventLog, PostgresServer, Stopwatch, limit};
-use lock_core::{AcquireRequest, HolderInfo, LockBackend as _, LockErrorKind, LockManager, Renew};
+use lock_core::{AcquireRequest, HolderInfo, LockBackend as _, LockError, LockErrorKind, LockManager, Renew, Renewal};
 use lock_postgres::PostgresStore;
 use tokio::time::{Instant, sleep};
 
-use crate::support::{LONG, claim, on_runtime, session};
+use crate::support::{LONG, claim, granted, on_runtime, session};
 
 /// How many sessions a process has at most, with those that the server has not ended yet.
 const SESSIONS: i64 = 12;
@@ -67,6 +69,59 @@ fn a_locked_row_delays_its_own_lock_and_no_other() {
 }
 
 #[test]
+#[limit]
+fn a_locked_row_delays_no_other_of_its_batch_nor_of_its_store() {
+    on_runtime(async {
+        let server = PostgresServer::start();
+        let store = Arc::new(PostgresStore::new(&server.url()).unwrap());
+        let held: Vec<_> = ["a", "locked", "z"].map(|key| claim(key, LONG)).into();
+        for claim in &held {
+            granted(&store, claim).await;
+        }
+        let user = session(&server).await;
+        user.batch_execute("BEGIN; SELECT FROM lock_core.lock WHERE key = 'locked' FOR UPDATE").await.unwrap();
+        // Its connection is opened with the first lock.
+        while server.run(COUNT).parse::<i64>().unwrap() < 2 {}
+        for round in 0..3 {
+            let answers = store.renew(&held).await;
+            assert!(answers[0] == Ok(Renewal::Renewed) && answers[2] == Ok(Renewal::Renewed), "{round}: {answers:?}");
+            assert!(
+                answers[1].as_ref().is_err_and(LockError::is_transient),
+                "{round}: unknown, and not lost: {answers:?}"
+            );
+        }
+        // More calls for the locked row than there are connections, again and again.
+        let done = Arc::new(AtomicBool::new(false));
+        let askers: Vec<_> = (0..8)
+            .map(|_| {
+                let (store, done) = (Arc::clone(&store), Arc::clone(&done));
+                tokio::spawn(async move {
+                    while !done.load(Ordering::Relaxed) {
+                        let mut request =
+                            AcquireRequest::new(claim("locked", LONG), HolderInfo::new("here", 1, "test"));
+                        request.execute_within = LONG;
+                        let _ = store.try_acquire(&request).await;
+                    }
+                })
+            })
+            .collect();
+        let mut slow = 0;
+        for number in 0..40 {
+            let before = Instant::now();
+            granted(&store, &claim(&format!("beside {number}"), LONG)).await;
+            slow += usize::from(before.elapsed() > Duration::from_millis(700));
+        }
+        done.store(true, Ordering::Relaxed);
+        user.batch_execute("ROLLBACK").await.unwrap();
+        for asker in askers {
+            asker.await.unwrap();
+        }
+        // The first of them left together with calls for the locked row, when nobody knew of it.
+        assert!(slow <= 4, "{slow} of 40");
+    });
+}
+
+#[test]
 #[limit(120)]
 fn a_primary_that_is_stopped_is_left_for_the_promoted_standby() {
     on_runtime(async {
@@ -115,7 +170,7 @@ fn managers_that_start_together_do_not_stall_a_small_pool() {
                             .await?
                             .release()
                             .await?;
-                        Ok::<_, lock_core::LockError>(locks)
+                        Ok::<_, LockError>(locks)
                     })
                 })
                 .collect();

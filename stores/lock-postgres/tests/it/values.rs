@@ -1,0 +1,194 @@
+//! A bad value is refused alone, also if another program has left it behind.
+
+use std::time::Duration;
+
+use lock_core::testing::{PostgresServer, limit};
+use lock_core::{AcquireRequest, Attempt, Claim, Freed, HolderInfo, LockBackend, LockErrorKind, Release, Renewal, Ticket};
+use lock_postgres::PostgresStore;
+
+use crate::support::{LONG, claim, granted, on_runtime, pid, pin, refusal, session};
+
+fn request(claim: &Claim) -> AcquireRequest {
+    let mut request = AcquireRequest::new(claim.clone(), HolderInfo::new("here", 1, "test"));
+    request.execute_within = LONG;
+    request
+}
+
+fn is_granted(attempt: &Attempt) -> bool {
+    matches!(attempt, Attempt::Granted { .. })
+}
+
+fn all<F: Future + Send + 'static>(calls: impl IntoIterator<Item = F>) -> Vec<tokio::task::JoinHandle<F::Output>>
+where
+    F::Output: Send,
+{
+    calls.into_iter().map(tokio::spawn).collect()
+}
+
+#[test]
+#[limit]
+fn a_name_that_the_database_cannot_write_is_refused_and_its_neighbours_go_on() {
+    on_runtime(async {
+        let server = PostgresServer::start();
+        server.run("CREATE DATABASE latin ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0");
+        let url = server.url().replace("/postgres", "/latin");
+        let store: &'static PostgresStore = Box::leak(Box::new(PostgresStore::new(&url).unwrap()));
+        granted(store, &claim("makes the schema", LONG)).await;
+        let claims: Vec<Claim> = (0..60)
+            .map(|number| claim(&format!("{} {number}", if number % 10 == 0 { "ключ" } else { "key é" }), LONG))
+            .collect();
+        let is_bad = |index: usize| index.is_multiple_of(10);
+        let asked = claims.iter().map(request).map(|request| async move { store.try_acquire(&request).await });
+        for (index, one) in all(asked).into_iter().enumerate() {
+            match one.await.unwrap() {
+                Err(error) => assert!(is_bad(index) && error.kind() == LockErrorKind::Misconfigured, "{index}: {error}"),
+                Ok(granted) => assert!(!is_bad(index) && is_granted(&granted), "{index}"),
+            }
+        }
+        for (index, renewed) in store.renew(&claims).await.into_iter().enumerate() {
+            assert_eq!(renewed.is_err(), is_bad(index), "{index}: {renewed:?}");
+            assert!(is_bad(index) || renewed == Ok(Renewal::Renewed));
+        }
+        let freed = claims.iter().cloned().map(|claim| async move { store.release(&Release::new(claim)).await });
+        for (index, one) in all(freed).into_iter().enumerate() {
+            match one.await.unwrap() {
+                Err(error) => assert!(is_bad(index) && error.kind() == LockErrorKind::Misconfigured, "{index}: {error}"),
+                Ok(freed) => assert!(!is_bad(index) && freed == Freed::Released, "{index}"),
+            }
+        }
+        let several: Vec<AcquireRequest> = [&claims[0], &claims[1]].map(request).into();
+        assert!(store.try_acquire_all(&several).await.is_err());
+        granted(store, &claims[1]).await;
+    });
+}
+
+/// Rows and numbers of another program that may call the functions.
+#[test]
+#[limit]
+fn what_another_program_leaves_in_a_queue_fails_no_release_and_no_acquire() {
+    on_runtime(async {
+        let server = PostgresServer::start();
+        let store = PostgresStore::new(&server.url()).unwrap();
+        granted(&store, &claim("makes the schema", LONG)).await;
+        let call = |grant: &str, inbox: &str| {
+            format!(
+                "SELECT outcome FROM lock_core.acquire_v1('{{k}}', ARRAY[gen_random_uuid()], '{{9223372036854775807}}', '{{0}}', '{{x}}', \
+                 '{{9000000000000000}}', ARRAY['{inbox}'], '{{0}}', '{{{grant}}}', 'on')"
+            )
+        };
+        let row = |grant: &str, inbox: &str, floor: &str, confirmed: &str| {
+            format!(
+                "INSERT INTO lock_core.waiter (key, owner, inbox, stamp, grant_ms, floor, since, confirmed, reach, about) VALUES \
+                 ('k', gen_random_uuid(), '{inbox}', 9223372036854775807, {grant}, {floor}, now(), {confirmed}, 2, '')"
+            )
+        };
+        let held = claim("k", LONG);
+        granted(&store, &held).await;
+        let long = "x".repeat(100);
+        assert!(server.try_run(&call("1000", &long)).unwrap_err().contains("too long for the name of a channel"));
+        for (grant, inbox) in [("9223372036854775807", "a"), ("-9223372036854775808", "b"), ("0", "c")] {
+            assert_eq!(server.run(&call(grant, inbox)), "queued", "{grant}");
+        }
+        let most = server.run("SELECT max(grant_ms), min(grant_ms) FROM lock_core.waiter");
+        assert_eq!(most, "3600000|1", "an hour, as in Redis");
+        // As builds before version 3 took them in.
+        for (grant, inbox, floor, confirmed) in [
+            ("9223372036854775807", "d", "0", "now()"),
+            ("-9223372036854775808", "e", "0", "now()"),
+            ("1000", long.as_str(), "0", "now()"),
+            ("1000", "f", "9223372036854775807", "now()"),
+            ("1000", "g", "-9223372036854775808", "now()"),
+            ("9223372036854775807", "h", "0", "'294270-01-01'"),
+        ] {
+            server.run(&row(grant, inbox, floor, confirmed));
+        }
+        assert_eq!(store.release(&Release::new(held.clone())).await, Ok(Freed::Released));
+        // Each of them may have it for a moment, and none for longer than an hour.
+        while !is_granted(&store.try_acquire(&request(&held)).await.unwrap()) {
+            let longest = server.run("SELECT max(until) < now() + interval '61 minutes' FROM lock_core.lock WHERE key = 'k'");
+            assert_eq!(longest, "t");
+            server.run("UPDATE lock_core.lock SET until = now() WHERE key = 'k'");
+        }
+        assert_eq!(store.release(&Release::new(held)).await, Ok(Freed::Released));
+        // Waiters that nobody has passed over yet keep their place for as long as their processes may live.
+        let left = "SELECT string_agg(inbox, '' ORDER BY inbox) FROM lock_core.waiter";
+        assert_eq!(server.run(left), "a");
+    });
+}
+
+#[test]
+#[limit]
+fn the_longest_times_and_the_oddest_words_are_taken() {
+    on_runtime(async {
+        let server = PostgresServer::start();
+        let store = PostgresStore::new(&server.url()).unwrap();
+        let held = claim("k", Duration::MAX);
+        let mut odd = request(&held);
+        odd.info = HolderInfo::new("a\0b\u{1f}c|é", u32::MAX, "\n");
+        odd.ticket = Some(Ticket::new("inbox".into(), u64::MAX, Duration::MAX));
+        assert!(is_granted(&store.try_acquire(&odd).await.unwrap()));
+        odd.claim.owner = claim("k", LONG).owner;
+        assert!(!is_granted(&store.try_acquire(&odd).await.unwrap()));
+        assert_eq!(store.renew(std::slice::from_ref(&held)).await, [Ok(Renewal::Renewed)]);
+        let mut release = Release::new(held);
+        release.keep_for = Duration::MAX;
+        assert_eq!(store.release(&release).await, Ok(Freed::Released));
+    });
+}
+
+#[test]
+#[limit]
+fn a_token_of_the_far_future_is_not_admitted() {
+    on_runtime(async {
+        let server = PostgresServer::start();
+        let store = PostgresStore::new(&server.url()).unwrap();
+        let token = granted(&store, &claim("k", LONG)).await;
+        let client = session(&server).await;
+        let far = client.batch_execute("SELECT lock_core.admit('k', 9223372036854775807)").await;
+        let (code, text) = refusal(far);
+        assert!(code == "22023" && text.contains("more than an hour ahead"), "{code}: {text}");
+        client.batch_execute("BEGIN").await.unwrap();
+        pin(&client, "k", token).await.unwrap();
+        client.batch_execute("COMMIT").await.unwrap();
+        // As a build before version 3 admitted it; the owner of the schema takes it back.
+        server.run("UPDATE lock_core.fence SET token = 9223372036854775807");
+        client.batch_execute("BEGIN").await.unwrap();
+        assert_eq!(refusal(pin(&client, "k", token).await).0, "LK002");
+        client.batch_execute("ROLLBACK").await.unwrap();
+        server.run("DELETE FROM lock_core.fence WHERE resource = 'k'");
+        client.batch_execute("BEGIN").await.unwrap();
+        pin(&client, "k", token).await.unwrap();
+        client.batch_execute("COMMIT").await.unwrap();
+    });
+}
+
+/// A role that may only connect can take any advisory lock.
+#[test]
+#[limit]
+fn an_advisory_lock_of_a_stranger_is_no_pin() {
+    on_runtime(async {
+        use lock_core::Inspector as _;
+        let server = PostgresServer::start();
+        let store = PostgresStore::new(&server.url()).unwrap();
+        let held = claim("k", LONG);
+        let token = granted(&store, &held).await;
+        server.run("CREATE ROLE stranger LOGIN");
+        let number = server.run("SELECT lock_core.pin_number('k')");
+        let url = server.url().replace("test@", "stranger@");
+        let (stranger, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
+        tokio::spawn(connection);
+        let takes = format!("BEGIN; SELECT pg_advisory_xact_lock_shared({number}); SELECT pg_advisory_lock_shared({number})");
+        stranger.batch_execute(&takes).await.unwrap();
+        let details = async || store.entry(&held.key).await.unwrap().unwrap().details;
+        assert_eq!(details().await, []);
+        let client = session(&server).await;
+        client.batch_execute("BEGIN").await.unwrap();
+        pin(&client, "k", token).await.unwrap();
+        let (pinned, ours) = (details().await, pid(&client).await.to_string());
+        assert!(pinned.len() == 1 && pinned[0].1.contains(&ours), "{pinned:?}");
+        assert!(!pinned[0].1.contains(&pid(&stranger).await.to_string()), "{pinned:?}");
+        client.batch_execute("COMMIT").await.unwrap();
+        store.release(&Release::new(held.clone())).await.unwrap();
+        assert!(store.entry(&held.key).await.unwrap().is_none());
+    });
+}
