@@ -222,7 +222,15 @@ impl Holder {
     /// Describes one of our own holders.
     #[must_use]
     pub fn new(info: HolderInfo, owner: OwnerId, token: FencingToken, ttl_left: Option<Duration>) -> Self {
-        Self { info: Some(info), owner: Some(owner), token: Some(token), since: None, ttl_left, kept_by: None, seen: Seen::Stored }
+        Self {
+            info: Some(info),
+            owner: Some(owner),
+            token: Some(token),
+            since: None,
+            ttl_left,
+            kept_by: None,
+            seen: Seen::Stored,
+        }
     }
 
     /// Describes a holder about which only its key is known.

@@ -41,7 +41,8 @@ pub(crate) async fn release(
                 "its client is not told, and may go on as if it held the lock"
             })?;
         }
-        if let Some(pin) = before.as_ref().and_then(|entry| entry.holder.kept_by.as_deref()).filter(|_| !out.is_json()) {
+        if let Some(pin) = before.as_ref().and_then(|entry| entry.holder.kept_by.as_deref()).filter(|_| !out.is_json())
+        {
             out.line(&visible(&format!("it stays taken, pinned by {pin}")))?;
         }
         return Ok(End::Ok);

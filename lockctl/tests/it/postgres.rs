@@ -119,7 +119,11 @@ async fn a_lock_that_an_open_transaction_keeps_is_not_called_free() {
     assert!(shown.stdout.contains("pinned by") && shown.stdout.contains("transaction of session"), "{shown:?}");
     assert!(shown.stdout.contains("pg_terminate_backend(") && !shown.stdout.contains("lockctl release"), "{shown:?}");
     let why = lockctl_at(&server.url(), &["why", "account:7"]);
-    for part in ["account:7 was released, and stays taken until the transaction", "by the transaction of session", "pg_terminate_backend("] {
+    for part in [
+        "account:7 was released, and stays taken until the transaction",
+        "by the transaction of session",
+        "pg_terminate_backend(",
+    ] {
         assert!(why.stdout.contains(part), "{part} in {why:?}");
     }
     client.batch_execute("COMMIT").await.unwrap();
@@ -147,7 +151,8 @@ async fn a_lock_that_is_only_pinned_is_explained_by_its_transaction_and_not_by_i
     let server = PostgresServer::start();
     let ctl = |arguments: &[&str]| lockctl_at(&server.url(), arguments);
     let locks = LockManager::connect(&server.url()).await.unwrap();
-    let request = locks.lock("account:7").with_site("shop::charge").with_ttl(Duration::from_millis(500)).with_renew(Renew::Off);
+    let request =
+        locks.lock("account:7").with_site("shop::charge").with_ttl(Duration::from_millis(500)).with_renew(Renew::Off);
     let guard = request.acquire().await.unwrap();
     let (client, connection) = tokio_postgres::connect(&server.url(), tokio_postgres::NoTls).await.unwrap();
     tokio::spawn(connection);

@@ -48,6 +48,8 @@ async fn row(name: &str, locks: &LockManager, server: &PostgresServer) -> Result
 async fn pages(client: &Client) -> Result<String, Box<dyn Error>> {
     let look = "EXPLAIN (ANALYZE, BUFFERS, COSTS OFF) SELECT FROM lock_core.lock WHERE key = 'hot'";
     let lines = client.query(look, &[]).await?;
-    let hit = lines.iter().find_map(|line| line.get::<_, &str>(0).trim().strip_prefix("Buffers: shared hit=").map(str::to_owned));
+    let hit = lines
+        .iter()
+        .find_map(|line| line.get::<_, &str>(0).trim().strip_prefix("Buffers: shared hit=").map(str::to_owned));
     Ok(hit.unwrap_or_default())
 }

@@ -80,7 +80,10 @@ fn headline(key: &LockKey, found: &Findings) -> String {
             // Its process knows better which of its callers has the lease now.
             let site = found.hold().map_or(&*info.site, |hold| &hold.site);
             match entry.is_only_pinned() {
-                true => format!("{key} is pinned by a transaction; its lease has ended, of {site}, {}", record::process(info)),
+                true => format!(
+                    "{key} is pinned by a transaction; its lease has ended, of {site}, {}",
+                    record::process(info)
+                ),
                 false => format!("{key} is held{lasted} by {site}, {}", record::process(info)),
             }
         }

@@ -27,8 +27,10 @@ pub(super) async fn acquire_all(
     let keys = texts(&order, |index| requests[*index].claim.key.as_str().to_owned());
     let owners = texts(&order, |index| requests[*index].claim.owner.to_hex());
     let ttls: Vec<i64> = order.iter().map(|index| millis(requests[*index].claim.ttl)).collect();
-    let text =
-        format!("SELECT * FROM {}.acquire_all_v1($1, $2::pg_catalog.text[]::pg_catalog.uuid[], $3, $4, $5, $6, $7)", context.settings.schema);
+    let text = format!(
+        "SELECT * FROM {}.acquire_all_v1($1, $2::pg_catalog.text[]::pg_catalog.uuid[], $3, $4, $5, $6, $7)",
+        context.settings.schema
+    );
     let answer = session
         .ask(
             &text,
@@ -69,7 +71,10 @@ pub(super) async fn set_blocked(
     key: &LockKey,
     blocked: Option<&Blocked>,
 ) -> Result<()> {
-    let text = format!("SELECT {}.set_blocked_v1($1, $2::pg_catalog.text::pg_catalog.uuid, $3, $4, $5)", context.settings.schema);
+    let text = format!(
+        "SELECT {}.set_blocked_v1($1, $2::pg_catalog.text::pg_catalog.uuid, $3, $4, $5)",
+        context.settings.schema
+    );
     let owner = blocked.map(|blocked| blocked.owner.to_hex());
     let token = blocked.map(|blocked| signed(blocked.token));
     let stamp = blocked.map(|blocked| blocked.stamp.cast_signed());

@@ -75,7 +75,9 @@ fn entry_of(row: &Row, key: &LockKey, prepared: &[String]) -> Option<LockEntry> 
     }
     entry.waiters = u64::try_from(row.get::<_, i64>("waiters")).ok();
     if let Some(pin) = pins::read(row, prepared) {
-        entry.details.push(("pinned by", format!("{}; nobody else is granted the lock before its end: {}", pin.who, pin.ends)));
+        entry
+            .details
+            .push(("pinned by", format!("{}; nobody else is granted the lock before its end: {}", pin.who, pin.ends)));
         entry.holder.kept_by = Some(pin.sentence());
     }
     Some(entry)
@@ -107,7 +109,8 @@ pub(super) async fn revoke(
     // No client of another library can write into these tables.
     let RevokeFrom::Owner(owner) = &revocation.from else { return Ok(Freed::NotHeld) };
     let plain = |text: &str| text.replace('\0', " ");
-    let text = format!("SELECT {}.revoke_v1($1, $2::pg_catalog.text::pg_catalog.uuid, $3, $4, $5)", context.settings.schema);
+    let text =
+        format!("SELECT {}.revoke_v1($1, $2::pg_catalog.text::pg_catalog.uuid, $3, $4, $5)", context.settings.schema);
     let rows = session
         .ask(
             &text,

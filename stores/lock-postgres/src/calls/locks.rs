@@ -111,8 +111,10 @@ pub(super) async fn release(
     let every: Vec<Option<i64>> = asked.iter().map(|one| run(one).map(|run| millis(run.every))).collect();
     let remembered: Vec<Option<i64>> = asked.iter().map(|one| run(one).map(|run| millis(run.kept_for()))).collect();
     let succeeded: Vec<Option<bool>> = asked.iter().map(|one| run(one).map(|run| run.succeeded)).collect();
-    let text =
-        format!("SELECT freed FROM {}.release_v1($1, $2::pg_catalog.text[]::pg_catalog.uuid[], $3, $4, $5, $6, $7)", context.settings.schema);
+    let text = format!(
+        "SELECT freed FROM {}.release_v1($1, $2::pg_catalog.text[]::pg_catalog.uuid[], $3, $4, $5, $6, $7)",
+        context.settings.schema
+    );
     let answer = session
         .ask(
             &text,

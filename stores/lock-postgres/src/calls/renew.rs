@@ -83,7 +83,10 @@ async fn ask(
     let keys = texts(order, |index| claims[*index].key.as_str().to_owned());
     let owners = texts(order, |index| claims[*index].owner.to_hex());
     let ttls: Vec<i64> = order.iter().map(|index| millis(claims[*index].ttl)).collect();
-    let text = format!("SELECT renewed FROM {}.renew_v2($1, $2::pg_catalog.text[]::pg_catalog.uuid[], $3, $4, $5)", context.settings.schema);
+    let text = format!(
+        "SELECT renewed FROM {}.renew_v2($1, $2::pg_catalog.text[]::pg_catalog.uuid[], $3, $4, $5)",
+        context.settings.schema
+    );
     let values: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 5] = [
         (&keys, Type::TEXT_ARRAY),
         (&owners, Type::TEXT_ARRAY),

@@ -49,7 +49,7 @@ fn missing(settings: &Settings, facts: &Facts) -> Finding {
     }
     let why = if settings.migrate { "this user may not make it" } else { "migrate=never leaves it to you" };
     Finding::refused("schema", format!("{name} is not there, and {why}"))
-        .with_remedy(format!("run {} as a user who may create a schema", RUN))
+        .with_remedy(format!("run {RUN} as a user who may create a schema"))
 }
 
 /// Looks for each function that a user calls: those of an older build may lack some.

@@ -135,7 +135,7 @@ fn what_a_user_may_not_do_is_named_and_mended_by_what_is_said() {
 }
 
 #[test]
-#[limit]
+#[limit(120)]
 fn a_pooler_and_where_to_listen_past_it_are_found() {
     on_runtime(async {
         let (server, other) = (sound(), sound());
@@ -244,7 +244,6 @@ fn what_keeps_dead_rows_is_named_with_what_ends_it() {
         says(&found, "old transactions", FindingGrade::Warning, &["prepared transaction it's one of test"]);
         let remedy = about(&found, "old transactions").remedy.clone().unwrap();
         server.run(remedy.split_once("or ").unwrap().1);
-
     });
 }
 

@@ -122,7 +122,13 @@ fn whoever_is_refused_a_pinned_lock_is_told_which_session_has_it_and_what_ends_t
             [LockManager::connect(&server.url()).await.unwrap(), LockManager::connect(&server.url()).await.unwrap()];
         let client = session(&server).await;
         for (key, released) in [("told: lease", false), ("told: released", true)] {
-            let guard = one.lock(key).with_site("shop::charge").with_ttl(Duration::from_millis(500)).with_renew(Renew::Off).await.unwrap();
+            let guard = one
+                .lock(key)
+                .with_site("shop::charge")
+                .with_ttl(Duration::from_millis(500))
+                .with_renew(Renew::Off)
+                .await
+                .unwrap();
             client.batch_execute("BEGIN").await.unwrap();
             pin(&client, key, guard.token()).await.unwrap();
             if released {
