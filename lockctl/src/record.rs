@@ -31,6 +31,7 @@ pub(crate) fn json(entry: &LockEntry, full_owner: bool) -> Value {
             entry.granted_at.and_then(|at| at.duration_since(UNIX_EPOCH).ok()).map(|at| at.as_secs_f64()),
         "held_for_seconds": entry.held_for.map(|time| time.as_secs_f64()),
         "ttl_left_seconds": holder.ttl_left.map(|left| left.as_secs_f64()),
+        "kept_by": holder.kept_by.as_deref(),
         "waiters": entry.waiters,
         "units": entry.units,
     });
@@ -183,6 +184,9 @@ pub(crate) fn held_for(entry: &LockEntry) -> String {
 }
 
 pub(crate) fn lease_left(entry: &LockEntry) -> String {
+    if entry.is_only_pinned() {
+        return "ended, pinned".to_owned();
+    }
     entry.holder.ttl_left.map_or("for ever".to_owned(), human)
 }
 
@@ -190,8 +194,11 @@ pub(crate) fn free_json(key: &LockKey) -> Value {
     json!({ "key": key.as_str(), "state": "free" })
 }
 
-/// Returns the command that would release this lock, if its key can be written in a shell.
+/// Returns the command that would release this lock, if its key can be written in a shell. It frees no lock that is pinned.
 pub(crate) fn release_command(entry: &LockEntry) -> Option<String> {
+    if entry.holder.kept_by.is_some() {
+        return None;
+    }
     let quoted = |text: &str| format!("'{}'", text.replace('\'', "'\\''"));
     let key = entry.key.as_str();
     let expected = match (entry.holder.owner, whole_value(entry)) {

@@ -181,6 +181,9 @@ pub struct Holder {
     pub since: Option<SystemTime>,
     /// How long until the store frees the key by itself. `None` if it never will.
     pub ttl_left: Option<Duration>,
+    /// What keeps the lock beside its lease and after it, and how that ends, in words: in PostgreSQL an open transaction that has
+    /// pinned the lock. Neither the end of the lease nor a release frees the lock before.
+    pub kept_by: Option<Arc<str>>,
     pub(crate) seen: Seen,
     /// Why it is not certain that this claim holds the key, and what to do then: of a quorum of which no majority names it.
     pub(crate) doubt: Option<Arc<str>>,
@@ -209,6 +212,8 @@ pub(crate) enum Standing {
     Endless,
     /// Its holder has gone, and the end of the lease frees it.
     Kept,
+    /// Its lease is over, and something else keeps it.
+    Pinned,
 }
 
 impl Holder {
@@ -221,7 +226,16 @@ impl Holder {
     /// Describes a holder of which only the key is known.
     #[must_use]
     pub fn foreign(ttl_left: Option<Duration>) -> Self {
-        Self { info: None, owner: None, token: None, since: None, ttl_left, seen: Seen::Stored, doubt: None }
+        Self {
+            info: None,
+            owner: None,
+            token: None,
+            since: None,
+            ttl_left,
+            kept_by: None,
+            seen: Seen::Stored,
+            doubt: None,
+        }
     }
 
     /// Describes a holder about which no data could be read.
@@ -242,6 +256,7 @@ impl Holder {
 
     pub(crate) fn standing(&self) -> Standing {
         match (self.seen, self.ttl_left) {
+            _ if self.kept_by.is_some() => Standing::Pinned,
             (Seen::Kept, _) => Standing::Kept,
             (Seen::Stored, None) => Standing::Endless,
             _ => Standing::Leased,
@@ -253,6 +268,9 @@ impl Holder {
         let Some(info) = self.info.as_ref().filter(|_| self.seen == Seen::Kept) else {
             return format!("{how} by {self}");
         };
+        if let Some(pin) = &self.kept_by {
+            return format!("released by {info}, and pinned by {pin}");
+        }
         let left = self.ttl_left.map_or_else(String::new, |left| format!(" for another {}", human(left)));
         format!("released by {info}, and kept{left} (its min_hold, or the period of a job)")
     }
@@ -277,6 +295,9 @@ impl fmt::Display for Holder {
             (Some(info), _) => write!(f, "{info}")?,
             (None, Seen::Nothing) => return f.write_str("somebody else"),
             (None, _) => f.write_str("another client")?,
+        }
+        if let Some(pin) = &self.kept_by {
+            return write!(f, ", whose lease has ended, and pinned by {pin}");
         }
         match (self.ttl_left, self.seen) {
             (Some(left), Seen::Kept) => write!(f, ", released and kept for another {}", human(left)),

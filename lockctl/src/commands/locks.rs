@@ -64,6 +64,7 @@ fn details(entry: &LockEntry, job: Option<&JobRecord>) -> String {
         match entry.state {
             EntryState::Held => "held",
             EntryState::Shared => "shared: by those below",
+            EntryState::Kept if entry.is_only_pinned() => "kept: released, and pinned by an open transaction",
             EntryState::Kept => "kept: released, and taken for the rest of its min_hold",
             _ => "foreign: a client of another library, or another use of this key",
         }

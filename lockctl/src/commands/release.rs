@@ -41,6 +41,10 @@ pub(crate) async fn release(
                 "its client is not told, and may go on as if it held the lock"
             })?;
         }
+        if let Some(pin) = before.as_ref().and_then(|entry| entry.holder.kept_by.as_deref()).filter(|_| !out.is_json())
+        {
+            out.line(&visible(&format!("it stays taken, pinned by {pin}")))?;
+        }
         return Ok(End::Ok);
     }
     let now = fleet.entry(key).await?;
@@ -72,6 +76,9 @@ fn past_hold(entry: &LockEntry) -> String {
 }
 
 fn describe(entry: &LockEntry) -> String {
+    if let Some(pin) = entry.holder.kept_by.as_deref().filter(|_| entry.is_only_pinned()) {
+        return format!("its lease has ended, and it stays taken, pinned by {pin}");
+    }
     match (entry.state, &entry.holder.info, entry.holder.owner) {
         (EntryState::Held, Some(info), Some(owner)) => {
             format!("now {} holds it ({}, owner {})", info.site, record::process(info), record::owner(owner, false))

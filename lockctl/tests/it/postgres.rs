@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_core::testing::{PostgresServer, limit};
-use lock_core::{LockGuard, LockManager, LossReason};
+use lock_core::{LockGuard, LockManager, LossReason, Renew};
 use lock_metrics::{Inspector, builder};
 use lock_postgres as _;
 
@@ -117,6 +117,15 @@ async fn a_lock_that_an_open_transaction_keeps_is_not_called_free() {
     let shown = lockctl_at(&server.url(), &["show", "account:7"]);
     shown.assert_code(0);
     assert!(shown.stdout.contains("pinned by") && shown.stdout.contains("transaction of session"), "{shown:?}");
+    assert!(shown.stdout.contains("pg_terminate_backend(") && !shown.stdout.contains("lockctl release"), "{shown:?}");
+    let why = lockctl_at(&server.url(), &["why", "account:7"]);
+    for part in [
+        "account:7 was released, and stays taken until the transaction",
+        "by the transaction of session",
+        "pg_terminate_backend(",
+    ] {
+        assert!(why.stdout.contains(part), "{part} in {why:?}");
+    }
     client.batch_execute("COMMIT").await.unwrap();
     lockctl_at(&server.url(), &["show", "account:7"]).assert_code(1);
 }
@@ -133,4 +142,47 @@ async fn the_fleets_inspector_counts_locks_in_a_database() {
     let held =
         |line: &&str| line.contains("inspector_held{") && line.contains("lock=\"charges\"") && line.ends_with(" 1");
     assert!(text.lines().any(|line| held(&line)), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[limit]
+#[expect(clippy::disallowed_methods, reason = "on the runtime of the test")]
+async fn a_lock_that_is_only_pinned_is_explained_by_its_transaction_and_not_by_its_lease() {
+    let server = PostgresServer::start();
+    let ctl = |arguments: &[&str]| lockctl_at(&server.url(), arguments);
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let request =
+        locks.lock("account:7").with_site("shop::charge").with_ttl(Duration::from_millis(500)).with_renew(Renew::Off);
+    let guard = request.acquire().await.unwrap();
+    let (client, connection) = tokio_postgres::connect(&server.url(), tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let pin = lock_postgres::pin(&guard);
+    client.batch_execute("BEGIN").await.unwrap();
+    client.execute(pin.text(), &[&pin.key(), &pin.token()]).await.unwrap();
+    let pid: i32 = client.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0);
+    while server.run("SELECT until < clock_timestamp() FROM lock_core.lock WHERE key = 'account:7'") != "t" {}
+
+    let why = ctl(&["why", "account:7"]);
+    why.assert_code(0);
+    let ends = format!("pg_terminate_backend({pid})");
+    let session = format!("by the transaction of session {pid}, open for ");
+    for part in ["account:7 is pinned by a transaction", "shop::charge", &session, &ends, "does not free it"] {
+        assert!(why.stdout.contains(part), "{part} in {why:?}");
+    }
+    for part in ["renewed", "by itself", "0 ms", "--expect-owner"] {
+        assert!(!why.stdout.contains(part), "{part} in {why:?}");
+    }
+    let json = ctl(&["why", "account:7", "--json"]).json();
+    assert!(json["kept_by"].as_str().unwrap().contains(&ends) && json["details"]["pinned by"].is_string(), "{json:#}");
+    assert!(json["force"]["command"].is_null() && json["process"]["renewed_seconds_ago"].is_null(), "{json:#}");
+    let shown = ctl(&["show", "account:7"]);
+    assert!(shown.stdout.contains(&ends) && !shown.stdout.contains("--expect-owner"), "{shown:?}");
+    let list = ctl(&["list"]);
+    assert!(list.stdout.contains("ended, pinned"), "{list:?}");
+    let owner = json["owner"].as_str().unwrap();
+    let released = ctl(&["release", "account:7", "--expect-owner", owner, "--reason", "it hangs"]);
+    assert!(released.stderr.contains("it stays taken, pinned by the transaction of session"), "{released:?}");
+    // As they say.
+    server.run(&format!("SELECT {ends}"));
+    while ctl(&["show", "account:7"]).code != Some(1) {}
 }

@@ -1,10 +1,10 @@
-//! What an error of the database says about a command, in a sentence: the server's own words, and what to do about them.
+//! Makes a sentence of an error of the database: the server's own words, and what to do about them.
 
 use lock_core::LockError;
 use tokio_postgres::Error;
 use tokio_postgres::error::{DbError, Severity, SqlState};
 
-/// The files that an administrator runs to make the schema, or to bring an older one up to date.
+/// The statements by which an administrator makes the schema, or brings an older one up to date.
 pub(crate) const RUN: &str =
     "the files of sql/ of the crate lock-postgres, in the order of their names and in one transaction";
 
@@ -51,6 +51,11 @@ pub(crate) fn has_code(error: &LockError, code: &str) -> bool {
     code_of(error).is_some_and(|found| found.code().starts_with(code))
 }
 
+/// Returns whether the tables of the locks are gone, and every lock with them: another process may make them again and grant anything.
+pub(crate) fn is_gone(error: &LockError) -> bool {
+    matches!(code_of(error), Some(code) if [SqlState::INVALID_SCHEMA_NAME, SqlState::UNDEFINED_TABLE].contains(code))
+}
+
 /// Returns whether the server gave up waiting for a row, or another lock, that somebody else has.
 pub(crate) fn is_blocked(error: &LockError) -> bool {
     has_code(error, "55P03")
@@ -61,12 +66,7 @@ pub(crate) fn of_address(error: std::io::Error, node: &str) -> LockError {
     LockError::not_executed(format!("there is no PostgreSQL at {node}: {error}")).with_source(error)
 }
 
-/// Returns whether the tables of the locks are gone, and every lock with them: another process may make them again and grant anything.
-pub(crate) fn is_gone(error: &LockError) -> bool {
-    matches!(code_of(error), Some(code) if [SqlState::INVALID_SCHEMA_NAME, SqlState::UNDEFINED_TABLE].contains(code))
-}
-
-/// Says why there is no connection. `encrypted` tells whether TLS was used.
+/// Says why a connection was not opened. `encrypted` tells whether TLS was used.
 pub(crate) fn of_connecting(error: Error, node: &str, encrypted: bool) -> LockError {
     let refused = match error.as_db_error() {
         Some(db) => of_pooler(db).unwrap_or_else(|| at_the_door(db, node, encrypted)),
@@ -119,7 +119,7 @@ fn said(db: &DbError) -> String {
     }
 }
 
-/// Says why a server lets nobody in. What it calls its functions is the same in every language.
+/// Says why a server lets nobody in. The names of its functions are the same in every language.
 fn at_the_door(db: &DbError, node: &str, encrypted: bool) -> LockError {
     let (code, said, routine) = (db.code().code(), said(db), db.routine().unwrap_or_default());
     let mend = |text: String| LockError::misconfigured(format!("PostgreSQL at {node} {text}"));
@@ -198,7 +198,7 @@ fn of_pooler(db: &DbError) -> Option<LockError> {
     Some(if mend { LockError::misconfigured(text) } else { LockError::not_executed(text) })
 }
 
-/// What the server refuses for a reason that a person must mend, or that will pass. `None` if it is neither.
+/// Says why the server refuses a command for a reason that a person must mend, or that will pass. `None` for any other reason.
 fn refusal(db: &DbError, schema: &str) -> Option<LockError> {
     let said = said(db);
     let mend = |text: String| Some(LockError::misconfigured(text));

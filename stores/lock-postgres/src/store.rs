@@ -45,7 +45,13 @@ impl PostgresStore {
     /// | `commit=on`, `remote_apply`, `off` | `synchronous_commit` of grants and renewals: on this server's disk, visible on a synchronous standby too, or neither, which loses locks in a crash |
     /// | `listen=host:5432` | the server itself, where the URL names a pooler by transaction: there waiters would poll |
     /// | `sslmode=verify-full`, `require` | TLS, always verified (feature `tls`); default: none |
+    /// | `sslmode=verify-ca` | TLS, verified but for the name of the server; needs `ca=FILE` |
     /// | `ca=FILE`, `sslrootcert=FILE` | the authorities (PEM) that servers are trusted by, instead of those of this machine |
+    /// | `sslcert=FILE`, `sslkey=FILE` | the certificate of this client and its key (PEM) |
+    /// | `channel_binding=require` | the login is bound to the certificate of the server |
+    ///
+    /// The other parameters of libpq are honoured, or refused by name. Without a password in the URL, `PGPASSWORD` or a password file has
+    /// it. Files are read again for each connection.
     ///
     /// Of several hosts the one that takes writes is used. `connect_timeout=` bounds how long each of them may take to let in a session.
     ///

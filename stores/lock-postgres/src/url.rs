@@ -15,8 +15,8 @@ use crate::hosts::{Hosts, alone};
 const SUPPORTED: &str = "write postgres://user:password@host:5432,host/database?schema=lock_core&listen=host:5432&commit=on&\
                          migrate=auto&sslmode=verify-full&ca=FILE, of which only a host is needed";
 
-/// Variables of PostgreSQL's own clients that are read. Those that name a host, user or database are not: the URL alone says where the
-/// locks are, so that all processes with one URL agree.
+/// Variables of PostgreSQL's own clients that are read. A variable for the host, user or database is ignored: the URL alone says where
+/// the locks are, so that all processes with one URL agree.
 const VARIABLES: [(&str, &str); 4] =
     [("PGSSLMODE", "sslmode"), ("PGSSLROOTCERT", "sslrootcert"), ("PGSSLCERT", "sslcert"), ("PGSSLKEY", "sslkey")];
 
@@ -36,7 +36,7 @@ pub(crate) struct Settings {
     pub(crate) password_file: Option<PathBuf>,
     /// Without credentials.
     pub(crate) node: Arc<str>,
-    /// What the sessions of this store know of its hosts.
+    /// The knowledge that the sessions of this store share about its hosts.
     pub(crate) hosts: Hosts,
     listens_at: Option<(String, u16)>,
     ports: Vec<u16>,
@@ -46,7 +46,7 @@ pub(crate) struct Settings {
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(not(feature = "tls"), allow(dead_code, reason = "without TLS nobody is asked to prove a name"))]
 pub(crate) struct Tls {
-    /// Whom to trust, if not the authorities of this machine.
+    /// The trusted authorities, if the URL names them.
     pub(crate) authorities: Option<Authorities>,
     /// Whether a server may have another name than its certificate: `verify-ca`.
     pub(crate) any_name: bool,

@@ -123,6 +123,7 @@ impl LockError {
                 match holder.standing() {
                     Standing::Kept => "wait for that long, or ask again then",
                     Standing::Endless => NEVER_FREED,
+                    Standing::Pinned => "no lease and no release frees it before that has ended",
                     Standing::Leased => {
                         "wait longer, hold it for less time, or look for a holder that waits for this caller"
                     }
@@ -166,8 +167,11 @@ impl LockError {
             Some(holder) => holder.in_the_way("taken"),
             None => "taken".to_owned(),
         };
-        let endless = holder.as_ref().is_some_and(|holder| holder.standing() == Standing::Endless);
-        let advice = if endless { NEVER_FREED } else { "set a wait to queue for it" };
+        let advice = match holder.as_ref().map(Holder::standing) {
+            Some(Standing::Endless) => NEVER_FREED,
+            Some(Standing::Pinned) => "set a wait that is longer than what keeps it",
+            _ => "set a wait to queue for it",
+        };
         Self::build(LockErrorKind::Busy, format!("{taken}; {advice}")).edit(|inner| inner.holder = holder)
     }
 

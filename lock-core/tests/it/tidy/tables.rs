@@ -301,6 +301,7 @@ pub(super) const TABLES: &[Layers] = &[
         modules: &[
             &["about", "call", "context"],
             &["values", "waiting"],
+            &["pins"],
             &["beside", "locks", "marks", "renew"],
             &["inspect"],
         ],
@@ -308,7 +309,7 @@ pub(super) const TABLES: &[Layers] = &[
     Layers {
         source: POSTGRES,
         within: "doctor",
-        modules: &[&["facts"], &["replication", "server", "settings", "tables", "waiters"]],
+        modules: &[&["facts"], &["horizon", "replication", "server", "settings", "tables", "waiters"]],
     },
     Layers {
         source: GENERATE,

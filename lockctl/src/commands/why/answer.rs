@@ -28,6 +28,9 @@ pub(crate) fn text(key: &LockKey, found: &Findings) -> String {
             }
         }
         line("lease", lease(entry));
+        if let Some(pin) = &entry.holder.kept_by {
+            line("pinned", format!("by {pin}"));
+        }
     }
     for text in found.stored.votes.iter().flat_map(Votes::members) {
         line("member", text);
@@ -76,11 +79,20 @@ fn headline(key: &LockKey, found: &Findings) -> String {
         (EntryState::Held, Some(info)) => {
             // Its process knows better which of its callers has the lease now.
             let site = found.hold().map_or(&*info.site, |hold| &hold.site);
-            format!("{key} is held{lasted} by {site}, {}", record::process(info))
+            match entry.is_only_pinned() {
+                true => format!(
+                    "{key} is pinned by a transaction; its lease has ended, of {site}, {}",
+                    record::process(info)
+                ),
+                false => format!("{key} is held{lasted} by {site}, {}", record::process(info)),
+            }
         }
         (EntryState::Shared, _) => {
             let holders = entry.units.unwrap_or_default();
             format!("{key} is shared{lasted}: {holders} readers or permits; `lockctl show` lists who has them")
+        }
+        (EntryState::Kept, _) if entry.is_only_pinned() => {
+            format!("{key} was released, and stays taken until the transaction that has pinned it ends")
         }
         (EntryState::Kept, _) => format!("{key} was released, and stays taken for the rest of its min_hold"),
         _ => format!("{key} is held by a client of another library, which leaves no name"),
@@ -104,6 +116,9 @@ fn process(found: &Findings) -> String {
             "dead, hanging or cut off: its lease was last renewed {ago} ago, which should happen every third of it \
              (unless it asked for no renewal)"
         ),
+        Life::Unknown if entry.is_some_and(LockEntry::is_only_pinned) => {
+            "its lease has ended: it holds the lock no longer, and its transaction does".to_owned()
+        }
         Life::Unknown => "nothing tells whether it lives; look at its live view or at its host".to_owned(),
     };
     match found.skew() {
@@ -119,6 +134,9 @@ fn process(found: &Findings) -> String {
 }
 
 fn lease(entry: &LockEntry) -> String {
+    if entry.is_only_pinned() {
+        return "ended; nobody else is granted the lock while it is pinned".to_owned();
+    }
     if entry.is_without_ttl() {
         return "none: nothing frees this key by itself".to_owned();
     }
@@ -171,6 +189,9 @@ fn force(entry: &LockEntry, found: &Findings) -> String {
     let free = format!("it is free by itself in {}", record::lease_left(entry));
     if found.stored.votes.as_ref().is_some_and(|votes| votes.end() == End::Unavailable) {
         return "not before more members answer: nobody can tell whether it is held, and none is granted".to_owned();
+    }
+    if let Some(pin) = &entry.holder.kept_by {
+        return format!("`lockctl release` does not free it while it is pinned by {pin}");
     }
     match (entry.state, found.life()) {
         (EntryState::Shared, _) => {

@@ -8,7 +8,8 @@ use tokio_postgres::types::Type;
 
 use crate::calls::about;
 use crate::calls::context::Context;
-use crate::calls::values::{beyond, exactly, in_the_way, millis, order_by_key, texts, time, too_late};
+use crate::calls::pins::in_the_way;
+use crate::calls::values::{beyond, exactly, millis, order_by_key, texts, time, too_late};
 use crate::pin::{signed, unsigned};
 use crate::session::Session;
 
@@ -55,7 +56,8 @@ pub(super) async fn acquire_all(
     // The first in the order of the requests.
     let taken = order.iter().zip(&rows).filter(|(_, row)| outcome(row) == "held").min_by_key(|(index, _)| **index);
     if let Some((index, row)) = taken {
-        return Ok(AttemptAll::Held { index: *index, holder: in_the_way(row, "holder") });
+        let key = &requests[*index].claim.key;
+        return Ok(AttemptAll::Held { index: *index, holder: in_the_way(context, session, key, row, "holder").await });
     }
     let mut tokens: Vec<_> = order.iter().zip(&rows).map(|(index, row)| (*index, unsigned(row.get("token")))).collect();
     tokens.sort_unstable_by_key(|(index, _)| *index);

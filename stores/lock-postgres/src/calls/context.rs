@@ -1,9 +1,10 @@
 //! What every call needs: the settings, and the time here and there.
 
-use std::sync::{Mutex, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use lock_core::{Clock, Timestamp};
+use lock_core::{Clock, LockKey, Timestamp};
 
 use crate::url::Settings;
 
@@ -12,11 +13,12 @@ pub(crate) struct Context {
     pub(crate) settings: Settings,
     pub(crate) clock: Clock,
     pub(crate) server_time: ServerTime,
+    pub(crate) pins: Pins,
 }
 
 impl Context {
     pub(crate) fn new(settings: Settings) -> Self {
-        Self { settings, clock: Clock::system(), server_time: ServerTime::default() }
+        Self { settings, clock: Clock::system(), server_time: ServerTime::default(), pins: Pins::default() }
     }
 }
 
@@ -40,4 +42,29 @@ impl ServerTime {
 
 fn micros_of(time: Duration) -> i64 {
     i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// What was read of pins a moment ago: waiters ask many times a second.
+#[derive(Debug, Default)]
+pub(crate) struct Pins(Mutex<HashMap<LockKey, (Timestamp, Arc<str>)>>);
+
+impl Pins {
+    /// For how long it is told again.
+    const FRESH: Duration = Duration::from_secs(2);
+
+    /// How many keys are remembered.
+    const MOST: usize = 1000;
+
+    pub(super) fn get(&self, key: &LockKey, now: Timestamp) -> Option<Arc<str>> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(key).filter(|(read, _)| now.since(*read) < Self::FRESH).map(|(_, text)| Arc::clone(text))
+    }
+
+    pub(super) fn set(&self, key: LockKey, now: Timestamp, text: Arc<str>) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= Self::MOST {
+            known.clear();
+        }
+        known.insert(key, (now, text));
+    }
 }

@@ -14,6 +14,7 @@ use crate::calls::beside::job;
 use crate::calls::call::Step;
 use crate::calls::context::Context;
 use crate::calls::marks;
+use crate::calls::pins;
 use crate::calls::values::{read_holder, time};
 use crate::session::Session;
 
@@ -31,7 +32,9 @@ pub(super) async fn scan(context: &Context, session: &Session, (prefix, limit, l
     if keys.is_empty() {
         return Ok(page);
     }
-    for row in read(context, session, &keys).await? {
+    let rows = read(context, session, &keys).await?;
+    let prepared = pins::prepared(session, &rows).await;
+    for row in rows {
         // Another program may call the functions with any name.
         let Ok(key) = LockKey::new(row.get::<_, &str>("key")) else {
             tracing::warn!(node = %context.settings.node, "a lock in PostgreSQL has a name that is no key of a lock, and is not shown");
@@ -40,7 +43,7 @@ pub(super) async fn scan(context: &Context, session: &Session, (prefix, limit, l
         if let Some(record) = job(&row, "job_about", &key)? {
             page.jobs.push((key.clone(), record));
         }
-        page.entries.extend(entry_of(&row, &key));
+        page.entries.extend(entry_of(&row, &key, &prepared));
     }
     for row in marks::read(context, session, &keys, None).await? {
         let Ok(key) = LockKey::new(row.get::<_, &str>("key")) else { continue };
@@ -52,7 +55,8 @@ pub(super) async fn scan(context: &Context, session: &Session, (prefix, limit, l
 /// Reads one lock.
 pub(super) async fn entry(context: &Context, session: &Session, key: &LockKey) -> Result<Option<LockEntry>> {
     let rows = read(context, session, &[key.as_str().to_owned()]).await?;
-    Ok(rows.first().and_then(|row| entry_of(row, key)))
+    let prepared = pins::prepared(session, &rows).await;
+    Ok(rows.first().and_then(|row| entry_of(row, key, &prepared)))
 }
 
 async fn read(context: &Context, session: &Session, keys: &[String]) -> Result<Vec<Row>> {
@@ -60,7 +64,7 @@ async fn read(context: &Context, session: &Session, keys: &[String]) -> Result<V
     session.ask(&text, &[(&keys, Type::TEXT_ARRAY)]).await
 }
 
-fn entry_of(row: &Row, key: &LockKey) -> Option<LockEntry> {
+fn entry_of(row: &Row, key: &LockKey, prepared: &[String]) -> Option<LockEntry> {
     if !row.get::<_, bool>("held") {
         return None;
     }
@@ -70,22 +74,13 @@ fn entry_of(row: &Row, key: &LockKey) -> Option<LockEntry> {
         entry.ttl = row.get::<_, Option<i64>>("ttl_ms").map(time);
     }
     entry.waiters = u64::try_from(row.get::<_, i64>("waiters")).ok();
-    if let Some(sessions) = row.get::<_, Option<Vec<Option<i32>>>>("pids") {
-        let age = row.get::<_, Option<i64>>("pinned_ms").map(time);
-        entry.details.push(("pinned by", pinned_by(&sessions, age)));
+    if let Some(pin) = pins::read(row, prepared) {
+        entry
+            .details
+            .push(("pinned by", format!("{}; nobody else is granted the lock before its end: {}", pin.who, pin.ends)));
+        entry.holder.kept_by = Some(pin.sentence());
     }
     Some(entry)
-}
-
-/// Says which transactions keep a lock.
-fn pinned_by(sessions: &[Option<i32>], age: Option<Duration>) -> String {
-    let names = sessions.iter().map(|pid| match pid {
-        Some(pid) => format!("the transaction of session {pid}"),
-        None => "a prepared transaction".to_owned(),
-    });
-    let names = names.collect::<Vec<_>>().join(", ");
-    let age = age.map_or_else(String::new, |age| format!(", open for {:.1}s", age.as_secs_f64()));
-    format!("{names}{age}; nobody else is granted the lock before its end")
 }
 
 /// Lists who waits for a lock.

@@ -7,7 +7,8 @@ use tokio_postgres::types::Type;
 use crate::calls::about;
 use crate::calls::call::{Asked, Failed};
 use crate::calls::context::Context;
-use crate::calls::values::{beyond, exactly, in_the_way, millis, read_holder, texts, too_late};
+use crate::calls::pins::in_the_way;
+use crate::calls::values::{beyond, exactly, millis, read_holder, texts, too_late};
 use crate::pin::{signed, unsigned};
 use crate::session::Session;
 
@@ -70,8 +71,11 @@ pub(super) async fn acquire(
             if let Some(last) = rows.last() {
                 context.server_time.set(context.clock.now(), last.get("now_us"));
             }
-            for (one, row) in asked.into_iter().zip(&rows) {
-                let attempt = attempt(&one.question, row);
+            // What keeps a pinned lock is looked up, for which no other claim waits.
+            let (pinned, others): (Vec<_>, Vec<_>) =
+                asked.into_iter().zip(&rows).partition(|(_, row)| row.get::<_, bool>("pinned"));
+            for (one, row) in others.into_iter().chain(pinned) {
+                let attempt = attempt(context, session, &one.question, row).await;
                 drop(one.answer.send(attempt));
             }
             None
@@ -81,14 +85,14 @@ pub(super) async fn acquire(
 }
 
 /// Reads what became of one claim.
-fn attempt(request: &AcquireRequest, row: &Row) -> Result<Attempt> {
+async fn attempt(context: &Context, session: &Session, request: &AcquireRequest, row: &Row) -> Result<Attempt> {
     let outcome: &str = row.get("outcome");
     match outcome {
         "granted" => Ok(Attempt::Granted { token: unsigned(row.get("token")) }),
         "late" => Err(too_late().with_key(&request.claim.key)),
         "floor" => Err(beyond(request)),
         _ => {
-            let holder = in_the_way(row, "about");
+            let holder = in_the_way(context, session, &request.claim.key, row, "about").await;
             Ok(if outcome == "queued" { Attempt::Queued { holder } } else { Attempt::Held { holder } })
         }
     }

@@ -7,6 +7,7 @@ pub(crate) mod context;
 mod inspect;
 mod locks;
 mod marks;
+mod pins;
 pub(crate) mod renew;
 mod values;
 pub(crate) mod waiting;

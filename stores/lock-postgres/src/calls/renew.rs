@@ -48,14 +48,8 @@ pub(crate) async fn renew(context: &Context, session: &Session, due: Due) -> Opt
             if has_moved_away(&error) {
                 drop(session.close());
             }
-            // If the locks went with their table, the next process makes it anew, and may grant each of them.
-            let gone = is_gone(&error);
-            if gone {
-                tracing::warn!(%error, "the locks in PostgreSQL are gone");
-            }
-            let answer = if gone { Ok(Renewal::Lost) } else { Err(error) };
             let count = claims.len();
-            drop(due.answer.send(vec![answer; count]));
+            drop(due.answer.send(vec![Err(error); count]));
             return None;
         }
     };
@@ -100,7 +94,14 @@ async fn ask(
         (&context.settings.commit, Type::TEXT),
         (&millis(patience), Type::INT8),
     ];
-    let rows = exactly(order.len(), "leases", session.ask(&text, &values).await)?;
+    let rows = match exactly(order.len(), "leases", session.ask(&text, &values).await) {
+        // The locks went with their table. The next process makes it anew, and may grant each of them.
+        Err(error) if is_gone(&error) => {
+            tracing::warn!(%error, "the locks in PostgreSQL are gone");
+            return Ok(vec![Some(Ok(Renewal::Lost)); order.len()]);
+        }
+        known => known?,
+    };
     let renewal = |renewed: bool| Ok(if renewed { Renewal::Renewed } else { Renewal::Lost });
     Ok(rows.iter().map(|row| row.get::<_, Option<bool>>(0).map(renewal)).collect())
 }

@@ -8,9 +8,6 @@ use tokio_postgres::Row;
 use crate::calls::about;
 use crate::pin::unsigned;
 
-/// How soon a waiter asks again for a lock that an open transaction keeps: nobody tells it of the end of that.
-const PINNED: Duration = Duration::from_millis(50);
-
 pub(super) fn millis(time: Duration) -> i64 {
     // Longer than a century is no lease, and would not fit the server's calendar.
     i64::try_from(time.as_millis()).unwrap_or(i64::MAX).min(100 * 366 * 24 * 3_600_000)
@@ -55,15 +52,6 @@ pub(super) fn beyond(request: &AcquireRequest) -> LockError {
         request.floor,
     ))
     .with_key(&request.claim.key)
-}
-
-/// Reads who has a lock that was refused, which may be a transaction that is still open.
-pub(super) fn in_the_way(row: &Row, described: &str) -> Holder {
-    let mut holder = read_holder(row, described);
-    if row.get("pinned") {
-        holder.ttl_left = Some(PINNED);
-    }
-    holder
 }
 
 /// Reads a holder, whose description has a column of this name.

@@ -1,4 +1,4 @@
-//! What the server says of itself, of its settings, and of the user.
+//! The server's own account of itself, of its settings, and of the user.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,7 +9,7 @@ use tokio_postgres::types::Type;
 
 use crate::session::Session;
 
-/// Of settings whose name is not known to a server nothing is read.
+/// A setting whose name the server does not know is left out.
 const SETTINGS: [&str; 17] = [
     "autovacuum",
     "default_transaction_isolation",
@@ -30,10 +30,10 @@ const SETTINGS: [&str; 17] = [
     "transaction_timeout",
 ];
 
-/// What was read at once, at the beginning.
+/// Everything that is read at the beginning.
 #[derive(Debug)]
 pub(super) struct Facts {
-    /// Of the server, as 150014.
+    /// The version of the server, as 150014.
     pub(super) version: i32,
     /// Whether it follows another server.
     pub(super) follows: bool,
@@ -134,7 +134,7 @@ fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// What an error says about something that was looked at: it is refused, or it is not known.
+/// Makes a finding of an error: the subject is refused, or it is not known.
 pub(super) fn without(error: &LockError, subject: &'static str) -> Finding {
     match error.kind() {
         LockErrorKind::Misconfigured => Finding::refused(subject, error.to_string()),
@@ -144,7 +144,7 @@ pub(super) fn without(error: &LockError, subject: &'static str) -> Finding {
 
 #[cfg(test)]
 impl Facts {
-    /// Of a server of which nothing is known.
+    /// A server about which nothing is known.
     pub(super) fn example() -> Self {
         Self {
             version: 180_000,

@@ -1,4 +1,4 @@
-//! Whether the database is as the store needs it, for whoever sets it up: what works, what is lost, what to set.
+//! Examines whether the database is as the store needs it: what works, what is lost, what to set.
 
 mod facts;
 mod horizon;
@@ -33,7 +33,7 @@ impl Doctor for PostgresStore {
                 }
                 Err(error) => vec![Finding::unknown("server", format!("no connection can be opened here: {error}"))],
             };
-            // Nobody waits for it any more.
+            // The caller may have gone.
             let _ = answer.send(found);
         };
         if let Err(error) = std::thread::Builder::new().name("lock-postgres".to_owned()).spawn(work) {
@@ -52,6 +52,12 @@ async fn examine(settings: &Settings) -> Vec<Finding> {
         Ok(facts) => facts,
         Err(error) => return vec![without(&error, "server")],
     };
+    if !facts.pooled
+        // A foreign function must not answer instead of the server's own. Behind a pooler the setting would stay with another client.
+        && let Err(error) = session.run("SET search_path = pg_catalog, pg_temp").await
+    {
+        return vec![without(&error, "server")];
+    }
     let mut found = vec![server::version(&facts)];
     if facts.version < server::OLDEST {
         return found;

@@ -1,4 +1,4 @@
-//! Who follows the server, and what a failover loses.
+//! The servers that follow this one, and what a failover loses.
 
 use lock_core::Finding;
 

@@ -1,16 +1,13 @@
-//! What this user's sessions are set to: time-outs, isolation, how durable a commit is.
+//! The settings of this user's sessions: time-outs, isolation, how durable a commit is.
 
 use lock_core::Finding;
 
 use crate::doctor::facts::Facts;
 use crate::url::Settings;
 
-/// What ends a call, and how short it may be, ms: a call takes milliseconds, but a disk can stall.
+/// The limits that end a call, and how short they may be, ms: a call takes milliseconds, but a disk can stall.
 const CALLS: [&str; 3] = ["statement_timeout", "lock_timeout", "transaction_timeout"];
 const CALL: i64 = 1000;
-
-/// The session that listens says something every 10 s, and waits as long for the answer, ms.
-const LISTENING: i64 = 20_000;
 
 pub(super) fn times(facts: &Facts) -> Vec<Finding> {
     // A server that does not know one has no such limit.
@@ -19,18 +16,34 @@ pub(super) fn times(facts: &Facts) -> Vec<Finding> {
     let [pinned, listening] = idle.map(|name| (name, facts.number(name)));
     calls
         .chain(pinned.1.map(|ms| transaction(facts, pinned.0, ms)))
-        .chain(listening.1.map(|ms| session(facts, listening.0, ms)))
+        .chain(listening.1.map(|ms| session(listening.0, ms)))
         .collect()
 }
 
+/// Sessions of the store set two of these for themselves. Behind a pooler they cannot, and the functions set the second.
 fn call(facts: &Facts, name: &'static str, ms: i64) -> Finding {
-    match ms {
-        0 => Finding::works(name, "none; a call waits for its answer for 10 s at most"),
-        ..CALL => {
+    let own = match name {
+        "statement_timeout" if !facts.pooled => Some("a call of the store ends after 8 s"),
+        "lock_timeout" => Some("a call of the store waits for a row for 1 s"),
+        _ => None,
+    };
+    match (own, ms) {
+        (Some(own), 0) if name == "lock_timeout" => Finding::works(
+            name,
+            format!("none for this user's own transactions, in which a pin waits until the one before it ends; {own}"),
+        ),
+        (Some(own), 0) => Finding::works(name, format!("none for this user's own transactions; {own}")),
+        (Some(own), _) => Finding::works(name, format!("{ms} ms for this user's own transactions; {own}")),
+        (None, 0) if name == "statement_timeout" => {
+            let says = "none: through a pooler no call can set its own, so one that was given up goes on in its session of the server";
+            Finding::warning(name, says).with_remedy(facts.set(name, "'8s'"))
+        }
+        (None, 0) => Finding::works(name, "none; a call waits for its answer for 10 s at most"),
+        (None, ..CALL) => {
             let says = format!("{ms} ms: when a disk stalls for as long, calls are cancelled and locks refused");
             Finding::warning(name, says).with_remedy(facts.set(name, "'1s'"))
         }
-        _ => Finding::works(name, format!("{ms} ms, and a call takes a few")),
+        (None, _) => Finding::works(name, format!("{ms} ms, and a call takes a few")),
     }
 }
 
@@ -44,16 +57,10 @@ fn transaction(facts: &Facts, name: &'static str, ms: i64) -> Finding {
     }
 }
 
-fn session(facts: &Facts, name: &'static str, ms: i64) -> Finding {
+fn session(name: &'static str, ms: i64) -> Finding {
     match ms {
         0 => Finding::works(name, "none"),
-        ..LISTENING => {
-            let says = format!(
-                "{ms} ms: the session that hears of grants is ended again and again, and waiters poll meanwhile"
-            );
-            Finding::warning(name, says).with_remedy(facts.set(name, "'1min'"))
-        }
-        _ => Finding::works(name, format!("{ms} ms, and the session that hears of grants says something every 10 s")),
+        _ => Finding::works(name, format!("{ms} ms for this user's own sessions; those of the store have none")),
     }
 }
 

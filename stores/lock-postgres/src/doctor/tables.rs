@@ -72,7 +72,7 @@ async fn functions(session: &Session, settings: &Settings, facts: &Facts) -> Res
     if !absent.is_empty() {
         return match migrate::version(session, name).await {
             Err(error) => Ok(without(&error, "functions")),
-            // Somebody has made them in between.
+            // Another process has made them in between.
             Ok(_) => Ok(Finding::works("functions", "all are there")),
         };
     }

@@ -37,7 +37,7 @@ fn in_file(config: &Config, settings: &Settings) -> Result<Option<String>> {
         |why: String| Err(LockError::misconfigured(format!("the password file {} is not used: {why}", file.display())));
     let text = match std::fs::read_to_string(&file) {
         Ok(text) => text,
-        // Nobody said that there is one.
+        // This file need not exist.
         Err(_) if !is_named => return Ok(None),
         Err(error) => return refused(error.to_string()),
     };

@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use lock_core::{LockError, Result};
-use tokio_postgres::config::{ChannelBinding, Host, LoadBalanceHosts, SslMode};
+use tokio_postgres::config::{ChannelBinding, Host, SslMode};
 
 use crate::url::{Authorities, Settings, bad, checked_schema, host_and_port};
 
-/// What a value of a parameter may be, where nothing else is to be said.
+/// The values that a parameter may have, in words.
 const NUMBER: &str = "a whole number";
 const FILE: &str = "the name of a file, of which any byte may be written as %2F";
 
@@ -102,10 +102,6 @@ pub(super) fn apply(settings: &mut Settings, name: &str, value: &str) -> Result<
                 config.keepalives_retries(count);
             }
         },
-        "load_balance_hosts" => {
-            let orders = [("disable", LoadBalanceHosts::Disable), ("random", LoadBalanceHosts::Random)];
-            config.load_balance_hosts(one_of("load_balance_hosts", value, &orders)?);
-        }
         _ => return beside(name, value),
     }
     Ok(true)
@@ -114,7 +110,7 @@ pub(super) fn apply(settings: &mut Settings, name: &str, value: &str) -> Result<
 /// Judges parameters that set nothing: their value must be what this store does anyway.
 fn beside(name: &str, value: &str) -> Result<bool> {
     /// The name, the values that say what this store does, and what is said about any other.
-    const SAME: [(&str, &[&str], &str); 12] = [
+    const SAME: [(&str, &[&str], &str); 13] = [
         (
             "target_session_attrs",
             &["any", "read-write", "primary"],
@@ -131,6 +127,7 @@ fn beside(name: &str, value: &str) -> Result<bool> {
         ("sslcertmode", &["allow"], "a certificate is sent if the URL names one and the server asks for it"),
         ("ssl_min_protocol_version", &["TLSv1", "TLSv1.1", "TLSv1.2"], "this store speaks TLS 1.2 and 1.3"),
         ("ssl_max_protocol_version", &["TLSv1.3"], "this store speaks TLS 1.2 and 1.3"),
+        ("load_balance_hosts", &["disable"], "hosts are tried in their order, and the one that takes writes is used"),
         ("replication", &["false", "off", "no", "0"], "a session for replication grants no locks"),
     ];
     if let Some((name, values, why)) = SAME.iter().find(|(known, ..)| *known == name) {
@@ -140,7 +137,7 @@ fn beside(name: &str, value: &str) -> Result<bool> {
         }
         return Err(refused(name, why));
     }
-    /// What cannot be honoured at all, and what to do instead.
+    /// Parameters that cannot be honoured at all, and what to do instead.
     const REFUSED: [(&str, &str); 31] = [
         ("ssl", "write sslmode=verify-full, or sslmode=disable"),
         (

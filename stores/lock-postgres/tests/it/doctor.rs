@@ -62,11 +62,11 @@ fn what_a_user_is_set_to_is_named_and_mended_by_what_is_said() {
         let server = sound();
         for (number, (setting, value, grade, words)) in [
             ("idle_in_transaction_session_timeout", "0", FindingGrade::Warning, "keeps it for ever"),
-            ("statement_timeout", "'200ms'", FindingGrade::Warning, "200 ms: when a disk stalls"),
-            ("statement_timeout", "'2s'", FindingGrade::Works, "2000 ms"),
-            ("lock_timeout", "1", FindingGrade::Warning, "1 ms: when a disk stalls"),
-            ("idle_session_timeout", "'5s'", FindingGrade::Warning, "ended again and again"),
-            ("idle_session_timeout", "'1min'", FindingGrade::Works, "60000 ms"),
+            ("statement_timeout", "'200ms'", FindingGrade::Works, "200 ms for this user's own transactions; a call"),
+            ("statement_timeout", "0", FindingGrade::Works, "ends after 8 s"),
+            ("lock_timeout", "0", FindingGrade::Works, "a pin waits until the one before it ends; a call"),
+            ("lock_timeout", "1", FindingGrade::Works, "1 ms for this user's own transactions; a call"),
+            ("idle_session_timeout", "'5s'", FindingGrade::Works, "5000 ms for this user's own sessions"),
             ("default_transaction_isolation", "serializable", FindingGrade::Works, "serializable; sessions"),
             ("default_transaction_read_only", "on", FindingGrade::Refused, "only read"),
         ]
@@ -135,10 +135,13 @@ fn what_a_user_may_not_do_is_named_and_mended_by_what_is_said() {
 }
 
 #[test]
-#[limit]
+#[limit(120)]
 fn a_pooler_and_where_to_listen_past_it_are_found() {
     on_runtime(async {
         let (server, other) = (sound(), sound());
+        let found = examine(&server.pooler().url()).await;
+        says(&found, "statement_timeout", FindingGrade::Warning, &["through a pooler"]);
+        server.run(about(&found, "statement_timeout").remedy.as_deref().unwrap());
         let (pooler, port) = (server.pooler(), server.port());
         says(&examine(&pooler.url()).await, "waiters", FindingGrade::Warning, &["pooler by transaction"]);
         let listening = |port: u16| format!("{}?listen=127.0.0.1:{port}", pooler.url());
@@ -241,7 +244,15 @@ fn what_keeps_dead_rows_is_named_with_what_ends_it() {
         says(&found, "old transactions", FindingGrade::Warning, &["prepared transaction it's one of test"]);
         let remedy = about(&found, "old transactions").remedy.clone().unwrap();
         server.run(remedy.split_once("or ").unwrap().1);
+    });
+}
 
+#[test]
+#[limit(150)]
+fn what_a_standby_keeps_is_named_with_what_ends_it() {
+    on_runtime(async {
+        let server = PostgresServer::start();
+        granted(&PostgresStore::new(&server.url()).unwrap(), &claim("makes the schema", LONG)).await;
         // A standby that says what its queries read.
         server.run("ALTER SYSTEM SET hot_standby_feedback = on");
         server.run("ALTER SYSTEM SET wal_receiver_status_interval = '1s'");

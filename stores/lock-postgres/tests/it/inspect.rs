@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lock_core::inspect::{EntryState, FleetReader, ScanOptions};
 use lock_core::testing::{PostgresServer, limit};
-use lock_core::{AnyBackend, JobRun, LockBackend as _, LockErrorKind, LockKey, Release};
+use lock_core::{AnyBackend, JobRun, LockBackend as _, LockErrorKind, LockKey, LockManager, Release, Renew};
 use lock_postgres::PostgresStore;
 
 use crate::support::{LONG, claim, ended, granted, on_runtime, pid, pin, session, store};
@@ -31,6 +31,7 @@ fn a_transaction_that_keeps_a_lock_is_named_also_after_the_lease() {
         let (name, value) = &entry.details[0];
         assert!(*name == "pinned by" && value.starts_with(&told), "{entry:?}");
         assert_eq!((entry.state, entry.holder.ttl_left), (EntryState::Held, Some(Duration::ZERO)));
+        assert_eq!((entry.is_only_pinned(), entry.renewed_ago()), (true, None));
         client.batch_execute("COMMIT").await.unwrap();
         assert!(fleet.entry(&key).await.unwrap().is_none(), "free with the end of the transaction");
     });
@@ -49,7 +50,8 @@ fn a_prepared_transaction_that_keeps_a_lock_is_seen_although_it_has_no_session()
         pin(&client, "prepared", token).await.unwrap();
         client.batch_execute("PREPARE TRANSACTION 'one'").await.unwrap();
         let entry = fleet.entry(&held.key).await.unwrap().expect("held");
-        assert!(entry.details[0].1.starts_with("a prepared transaction"), "{entry:?}");
+        let (_, told) = &entry.details[0];
+        assert!(told.starts_with("a prepared transaction") && told.ends_with("ROLLBACK PREPARED 'one'"), "{entry:?}");
         assert_eq!(entry.ttl, Some(LONG));
     });
 }
@@ -107,5 +109,44 @@ fn whoever_only_looks_makes_no_tables() {
             );
         }
         assert_eq!(server.run("SELECT count(*) FROM pg_namespace WHERE nspname = 'lock_core'"), "0");
+    });
+}
+
+/// The time-out of a waiter, and the refusal of a caller that does not wait, say what is in the way.
+#[test]
+#[limit]
+fn whoever_is_refused_a_pinned_lock_is_told_which_session_has_it_and_what_ends_that() {
+    on_runtime(async {
+        let (server, _) = store();
+        let [one, two] =
+            [LockManager::connect(&server.url()).await.unwrap(), LockManager::connect(&server.url()).await.unwrap()];
+        let client = session(&server).await;
+        for (key, released) in [("told: lease", false), ("told: released", true)] {
+            let guard = one
+                .lock(key)
+                .with_site("shop::charge")
+                .with_ttl(Duration::from_millis(500))
+                .with_renew(Renew::Off)
+                .await
+                .unwrap();
+            client.batch_execute("BEGIN").await.unwrap();
+            pin(&client, key, guard.token()).await.unwrap();
+            if released {
+                guard.release().await.unwrap();
+            }
+            ended(&session(&server).await, key).await;
+            let pid = pid(&client).await;
+            let session = format!("pinned by the transaction of session {pid}, open for ");
+            let ends = format!("(COMMIT or ROLLBACK there, or SELECT pg_terminate_backend({pid}))");
+            let waited = two.lock(key).with_wait(Duration::from_millis(500)).await.unwrap_err();
+            let all = two.lock_all([key, "told: beside"]).with_wait(Duration::from_millis(500)).await.unwrap_err();
+            let busy = two.lock(key).without_waiting().await.unwrap_err();
+            for error in [waited, all, busy] {
+                let text = error.to_string();
+                assert!(text.contains(&session) && text.contains(&ends), "{text}");
+                assert!(!text.contains("lease ends in") && text.contains("shop::charge"), "{text}");
+            }
+            client.batch_execute("COMMIT").await.unwrap();
+        }
     });
 }

@@ -138,7 +138,7 @@ fn error(code: &str, message: &str, detail: &str, routine: &str) -> Vec<u8> {
     [&b"E"[..], &length, &fields].concat()
 }
 
-/// Of states that no test brings a server into, and of servers that speak another language.
+/// These are states that no test brings a server into, and servers that speak another language.
 #[test]
 #[limit]
 fn what_a_server_or_a_pooler_says_at_the_door_is_repeated() {
@@ -260,7 +260,7 @@ fn what_refuses_a_command_is_said_in_the_words_of_the_server() {
         }
         server.run("DROP TRIGGER refuse ON lock_core.lock");
 
-        // Whoever has a row of the store stops the others there, where what is sent to their sessions is seen.
+        // A locked row stops the session of the store, so that the signal meets a statement.
         let client = session(&server).await;
         let waits = "SELECT pid FROM pg_stat_activity WHERE usename = 'app' AND wait_event_type = 'Lock'";
         for (signal, kind, words) in [
@@ -297,7 +297,7 @@ fn what_refuses_a_command_is_said_in_the_words_of_the_server() {
     });
 }
 
-/// A lock whose table is gone is no lock any more: the next process makes the tables anew, and grants it.
+/// A lock ends with its table: the next process makes the tables anew, and grants it.
 #[test]
 #[limit]
 fn a_schema_that_is_dropped_ends_the_locks_in_it_and_is_named() {

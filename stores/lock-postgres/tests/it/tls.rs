@@ -69,7 +69,7 @@ fn a_server_that_does_not_prove_its_name_is_refused_in_a_sentence() {
             let said = refusal(&url(&server, host, authority)).await;
             assert!(said.contains(says), "{host}, {authority}: {said}");
         }
-        // Of this machine none knows it.
+        // No authority of this machine knows it.
         let said = refusal(&format!("postgres://test@localhost:{}/postgres?sslmode=require", server.port())).await;
         assert!(said.contains("does not prove its name") && said.contains("?ca=FILE"), "{said}");
     });
@@ -156,7 +156,7 @@ fn certificates_that_are_renewed_in_place_are_read_by_the_next_connection() {
             lock_core::AcquireRequest::new(claim("between", LONG), lock_core::HolderInfo::new("here", 1, "test"));
         let error = loop {
             match store.try_acquire(&request).await {
-                // Of the session that was ended.
+                // The session of the store may be that which was ended.
                 Err(error) if error.kind() == LockErrorKind::Unavailable => {}
                 answer => break answer.unwrap_err(),
             }

@@ -118,11 +118,20 @@ impl LockEntry {
     /// third of its ttl, unless it asked for another interval or for no renewal. If it has not renewed for much longer,
     /// it has died, hangs, or cannot reach the server.
     ///
-    /// `None` if this is unknown: for foreign holders, for a key without an expiry, and after
-    /// [`LockGuard::extend`](crate::LockGuard::extend) by more than the ttl.
+    /// `None` if this is unknown: for foreign holders, for a key without an expiry, after
+    /// [`LockGuard::extend`](crate::LockGuard::extend) by more than the ttl, and after the lease.
     #[must_use]
     pub fn renewed_ago(&self) -> Option<Duration> {
+        if self.is_only_pinned() {
+            return None;
+        }
         self.ttl?.checked_sub(self.holder.ttl_left?)
+    }
+
+    /// Returns whether the lease is over, and the lock is kept by something else: see [`Holder::kept_by`].
+    #[must_use]
+    pub fn is_only_pinned(&self) -> bool {
+        self.holder.kept_by.is_some() && self.holder.ttl_left == Some(Duration::ZERO)
     }
 
     /// Returns whether the key would stay taken forever, because it has no expiry.
