@@ -298,7 +298,7 @@ impl Acquire {
     /// Takes up a lease that has not ended at `now`.
     fn take(&mut self, guard: ClaimGuard, success: Success, path: GrantPath, now: Timestamp) -> Result<Obtained> {
         let (lease, turn) = guard.granted(&self.spec, success, now);
-        self.out_of_reach.take().inspect(|_| turn.clear_holder());
+        self.out_of_reach.take().inspect(|_| turn.set_holder(None));
         match lease.next_token(now) {
             Some(token) => {
                 let place = self.local_place(turn, &lease);

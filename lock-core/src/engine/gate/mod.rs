@@ -341,14 +341,9 @@ impl<P: Payload> Turn<P> {
         Self { queue, payload: None, membership: None, passed: false, blocked: false }
     }
 
-    /// Tells the waiters who holds the key.
-    pub(crate) fn set_holder(&self, holder: P::Holder) {
-        self.queue.state().holder = Some(holder);
-    }
-
-    /// Clears the hint about the holder that waiters read.
-    pub(crate) fn clear_holder(&self) {
-        self.queue.state().holder = None;
+    /// Tells the waiters who holds the key, or clears the hint about the holder.
+    pub(crate) fn set_holder(&self, holder: impl Into<Option<P::Holder>>) {
+        self.queue.state().holder = holder.into();
     }
 
     /// Returns how many callers wait for the turn.

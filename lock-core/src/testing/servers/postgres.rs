@@ -148,7 +148,7 @@ impl PostgresServer {
                 return self;
             }
         }
-        panic!("PostgreSQL does not start; its log ends with:\n{}", self.log_tail());
+        panic!("PostgreSQL does not start; its log:\n{}", self.log());
     }
 
     /// Returns the server that tests of this process share. The first test starts it, and it ends with the last one.
@@ -177,8 +177,7 @@ impl PostgresServer {
         let mut guard = server.spawn().expect("a shell can be started");
         let mut ended = false;
         let answers = wait_until(|| {
-            ended =
-                guard.try_wait().is_ok_and(|status| status.is_some()) || self.log_tail().contains("FATAL:  could not");
+            ended = guard.try_wait().is_ok_and(|status| status.is_some()) || self.log().contains("FATAL:  could not");
             ended || self.try_run("SELECT 1").is_ok()
         });
         self.guard = Some(guard);
@@ -297,10 +296,6 @@ impl PostgresServer {
     #[must_use]
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.join("log")).unwrap_or_default()
-    }
-
-    fn log_tail(&self) -> String {
-        self.log().lines().rev().take(20).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join("\n")
     }
 }
 

@@ -15,7 +15,32 @@ const REWRITTEN: f64 = 3.0;
 const NOT_YET: f64 = 82.0;
 
 /// Files and folders whose text was rewritten. A change may add to this list, and never takes from it.
-const DONE: [&str; 1] = ["lock-core/tests/it/tidy/prose.rs"];
+const DONE: [&str; 24] = [
+    "lock-core/src/api",
+    "lock-core/src/attribute",
+    "lock-core/src/contract",
+    "lock-core/src/engine",
+    "lock-core/src/lib.rs",
+    "lock-core/src/stores/memory",
+    "lock-core/src/testing",
+    "lock-core/src/types",
+    "lock-core/tests/it/tidy/prose.rs",
+    "lock-macros/src",
+    "lock-metrics/src",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "README.md",
+    "docs/choosing-a-ttl.md",
+    "docs/comparison.md",
+    "docs/glossary.md",
+    "docs/keys.md",
+    "docs/operations.md",
+    "docs/protocol.md",
+    "docs/troubleshooting.md",
+    "docs/tutorial.md",
+    "docs/upgrading.md",
+    "docs/which-lock.md",
+];
 
 /// Where prose stands, from the root of the workspace.
 const PLACES: [&str; 13] = [
@@ -180,6 +205,7 @@ fn prose_starts_with_its_subject() {
 }
 
 #[test]
+#[limit]
 fn each_rule_of_plain_english_is_noticed() {
     let broken = |text: &str| {
         let all = paragraphs(Path::new("a.rs"), text).into_iter().flat_map(|paragraph| sentences(&paragraph.text));

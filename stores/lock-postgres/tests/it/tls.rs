@@ -236,7 +236,8 @@ fn a_client_proves_itself_by_a_certificate_and_binds_a_password_to_that_of_the_s
         PostgresStore::new(&proven).unwrap().ping().await.unwrap();
         // A certificate that is renewed in place is read again: here it is one that the server does not know.
         let (other, other_key) = Authority::new().issue("app");
-        (std::fs::write(&certificate, other).unwrap(), std::fs::write(&key, other_key).unwrap());
+        std::fs::write(&certificate, other).unwrap();
+        std::fs::write(&key, other_key).unwrap();
         assert!(PostgresStore::new(&proven).unwrap().ping().await.is_err());
 
         let scram = |user: &str| {

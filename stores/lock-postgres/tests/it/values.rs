@@ -44,7 +44,7 @@ fn a_name_that_the_database_cannot_write_is_refused_and_its_neighbours_go_on() {
         for (index, one) in all(asked).into_iter().enumerate() {
             match one.await.unwrap() {
                 Err(error) => {
-                    assert!(is_bad(index) && error.kind() == LockErrorKind::Misconfigured, "{index}: {error}")
+                    assert!(is_bad(index) && error.kind() == LockErrorKind::Misconfigured, "{index}: {error}");
                 }
                 Ok(granted) => assert!(!is_bad(index) && is_granted(&granted), "{index}"),
             }
@@ -57,7 +57,7 @@ fn a_name_that_the_database_cannot_write_is_refused_and_its_neighbours_go_on() {
         for (index, one) in all(freed).into_iter().enumerate() {
             match one.await.unwrap() {
                 Err(error) => {
-                    assert!(is_bad(index) && error.kind() == LockErrorKind::Misconfigured, "{index}: {error}")
+                    assert!(is_bad(index) && error.kind() == LockErrorKind::Misconfigured, "{index}: {error}");
                 }
                 Ok(freed) => assert!(!is_bad(index) && freed == Freed::Released, "{index}"),
             }

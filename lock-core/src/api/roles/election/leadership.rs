@@ -7,8 +7,9 @@ use crate::engine::claim::free::ReleaseOutcome;
 use crate::types::error::{LossReason, Result};
 use crate::types::fencing::FencingToken;
 
-/// The proof that this process leads. Made by [`Election::campaign`](super::Election::campaign), which has an example
-/// of [`Leadership`]. Dropping it resigns in the background.
+/// The proof that this process leads. Dropping it resigns in the background.
+///
+/// See the example of [`Election::campaign`](super::Election::campaign), which makes it.
 #[must_use = "this process resigns when it is dropped"]
 #[derive(Debug)]
 pub struct Leadership {

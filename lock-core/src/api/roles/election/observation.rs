@@ -9,8 +9,7 @@ use crate::types::error::{LockError, Result};
 use crate::types::key::LockKey;
 use crate::types::system::blocking::yielding;
 
-/// Follows the leader. Made by [`Election::observe`](super::Election::observe), which has the example of
-/// [`Observation`].
+/// Follows the leader. See the example of [`Election::observe`](super::Election::observe), which makes it.
 #[derive(Debug)]
 pub struct Observation {
     manager: LockManager,

@@ -17,8 +17,9 @@ pub const MAX_VERSION_BYTES: usize = 1024;
 /// part, [`once_for`](crate::LockRequest::once_for) is refused.
 ///
 /// An `Err` means that it is unknown whether a mark exists. Foreign data in the place of a mark is an error too: it is
-/// neither *done* nor *not done*. The error names the data and its place. The example of
-/// [`LockBackend`](crate::LockBackend) shows how a store returns a part.
+/// neither *done* nor *not done*. The error names the data and its place.
+///
+/// The example of [`LockBackend`](crate::LockBackend) shows how a store returns a part.
 pub trait DoneMarks: Send + Sync {
     /// Returns the mark of a version. `None` only if the store knows that no mark exists.
     fn done(&self, key: &LockKey, version: &JobVersion) -> impl Future<Output = Result<Option<DoneMark>>> + Send;

@@ -68,6 +68,13 @@ impl Operation for Free<'_> {
 }
 
 impl Node {
+    /// Returns a connection over which a lock that is granted can also be given back.
+    pub(crate) async fn granting_connection(&self) -> Result<Arc<Coalescer>> {
+        let connection = self.pool.connection().await?;
+        self.may_grant(&connection.link).await?;
+        Ok(connection)
+    }
+
     /// Fails if a lock that is granted could not be given back. After a refusal the server is asked each time, because somebody may
     /// permit it.
     pub(crate) async fn may_grant(&self, link: &Link) -> Result<()> {

@@ -20,8 +20,9 @@ pub use revocation::{Revocation, RevokeFrom};
 /// away from its holder. `lockctl` and the inspector of `lock-metrics` ask it. Without it, the store cannot be
 /// inspected.
 ///
-/// Every method except [`revoke`](Self::revoke) only reads, and no acquire calls any of them. See the example of
-/// [`LockEntry`].
+/// Every method except [`revoke`](Self::revoke) only reads, and no acquire calls any of them.
+///
+/// See the example of [`LockEntry`].
 pub trait Inspector: Send + Sync {
     /// Reads the next page of a walk through the locks whose keys begin with `prefix`, in any order. The walk starts at
     /// the beginning, or after a position that an earlier page gave.
