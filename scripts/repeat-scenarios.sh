@@ -21,8 +21,8 @@ trap 'rm -rf "$folder"' EXIT
 figures="$folder/figures"
 : > "$figures"
 
-# A node of a cluster writes its file at each change of a slot, and waits for the disk. The servers' files are in memory
-# where that is possible: no figure is about a disk.
+# A node of a cluster writes its file at each change of a slot, and waits for the disk. The figures are not about disks,
+# so the servers' files are in memory if possible.
 if [ -z "${TMPDIR:-}" ] && [ -d /dev/shm ] && [ -w /dev/shm ]; then export TMPDIR=/dev/shm; fi
 
 # Runs the tests that the words select, with the given number at a time.

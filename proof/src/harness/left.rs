@@ -34,9 +34,9 @@ fn of(server: &RedisServer) -> Vec<String> {
     keys.iter().filter_map(left).collect()
 }
 
-/// Two keys stay for good: the source of tokens, and the birth of a quorum member's data. The keys that remember jobs,
-/// tokens and members have an expiry. So has the place of a killed process in a queue: it expires, or the next acquire
-/// removes it.
+/// Two kinds of keys stay for good: the source of tokens, and the birth of a quorum member's data. The keys that
+/// remember jobs, tokens and members have an expiry. So has the place of a killed process in a queue: it expires, or
+/// the next acquire removes it.
 fn may_stay(key: &str, expiry: i64) -> bool {
     let for_good = key.starts_with("distributed-lock:clock") || key == "distributed-lock:birth";
     let for_a_time = key == "distributed-lock:members" || key.ends_with("@fence") || key.contains("soak:job:");

@@ -25,8 +25,8 @@ pub(super) struct Step {
     pub(super) lasts: Duration,
     /// How long connections to a replaced master stay open; `None` for good.
     pub(super) stays_open: Option<Duration>,
-    /// Whether every process must be served before the next fault. Every second step does not wait, and so strikes
-    /// processes that are still recovering.
+    /// Whether every process must be served before the next fault. A random half of the steps do not wait, and so
+    /// strike processes that are still recovering.
     pub(super) recovers: bool,
 }
 
