@@ -1,7 +1,7 @@
 #!/bin/sh
-# Makes dashboards/pictures/ from a real incident: Redis, the `stuck` demo and Prometheus run for a minute and a half, and
-# headless Chromium draws what each panel shows, with Grafana's own panel components from npm. No Grafana server takes part.
-# Needs, beside what scripts/e2e-observability.sh needs: node with npm. Downloads about 400 MB of packages.
+# Makes dashboards/pictures/ from a real incident. Redis, the `stuck` demo and Prometheus run for a minute and a half. Headless
+# Chromium then draws each panel, with Grafana's own panel components from npm and without a Grafana server. Needs node with npm
+# in addition to the packages of scripts/e2e-observability.sh. Downloads about 400 MB of packages.
 #
 #   sh scripts/dashboard-pictures.sh
 set -eu
@@ -29,7 +29,7 @@ python3 scripts/e2e/pictures.py --work "$work" --stuck "$target/debug/stuck" --d
 cp scripts/pictures/* "$work"
 (
     cd "$work"
-    # A copy to work with may lie in PICTURES_NODE_MODULES, so that a second run downloads nothing.
+    # PICTURES_NODE_MODULES may name a working copy, so that a second run downloads nothing.
     if [ -n "${PICTURES_NODE_MODULES:-}" ]; then
         ln -s "$PICTURES_NODE_MODULES" node_modules
     else

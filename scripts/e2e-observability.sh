@@ -1,9 +1,9 @@
 #!/bin/sh
-# Watches locks go wrong, with a real Redis, Prometheus, Alertmanager and Chromium: alerts fire while the lock is still held,
-# name its holder, reach a webhook, and end; every query of every dashboard has something to show; a browser shows the live view
-# as it should; what should be silent is.
-# Takes about five minutes, and longer on a busy machine: nothing in it ends because a time is over. Uses free ports and a temporary
-# folder, and ends only what it started.
+# Tests failing locks end to end, with a real Redis, Prometheus, Alertmanager and Chromium. Alerts must fire while the lock is still
+# held, name its holder, reach a webhook, and end. Every query of every dashboard must return something, and a browser must show the
+# live view correctly. All other alerts must stay silent.
+# Takes about five minutes, and longer on a busy machine: its waits end with a condition and not with a time. Uses free ports and a
+# temporary folder, and ends only its own processes.
 #
 #   sh scripts/e2e-observability.sh
 set -eu
@@ -14,7 +14,7 @@ sh scripts/need-observability.sh
 step() { printf '\n== %s\n' "$*"; }
 
 step "building the demo, lockctl and the generator"
-# With the features of the tests, so that beside them nothing is built twice.
+# With the features of the tests, so that their builds are reused.
 cargo build --locked -q --workspace --all-features --bin stuck --bin lockctl --bin lock-dashboards --example member
 target=${CARGO_TARGET_DIR:-target}
 

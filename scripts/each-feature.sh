@@ -1,5 +1,5 @@
 #!/bin/sh
-# Checks that a crate builds with each of its features by itself, and with none.
+# Checks that a crate builds with each of its features alone, and without features.
 #
 #   sh scripts/each-feature.sh              lock-core, lock-macros, lock-metrics, stores/lock-postgres
 #   sh scripts/each-feature.sh lock-core    this one

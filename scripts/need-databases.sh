@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs PostgreSQL, its pooler and MariaDB if they are missing, for the tests of lock-postgres and docs/fencing.md. Starts nothing: the
-# tests start their own.
+# Installs PostgreSQL, its pooler and MariaDB if they are missing, for the tests of lock-postgres and docs/fencing.md. Starts no
+# servers: the tests start their own.
 set -eu
 . "$(dirname "$0")/lib/install.sh"
 

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Installs clients of other libraries, whose locks our tests exclude and are excluded by, into target/foreign-clients: redis-py, with
-# Python 3 from the system's package manager if it is missing, and node-redlock where there is Node.js. Nothing else needs Node.js, so
-# where it is missing this says so and goes on.
+# Installs clients of other libraries into target/foreign-clients. Tests check that their locks and those of this library exclude each
+# other. Installs redis-py, with Python 3 from the system's package manager if it is missing, and node-redlock if there is Node.js.
+# Without Node.js, which only node-redlock needs, the script says so and continues.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/lib/install.sh

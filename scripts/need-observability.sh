@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs what the end-to-end test of the metrics needs, if it is missing: redis-server, prometheus (with promtool),
+# Installs missing programs for the end-to-end test of the metrics: redis-server, prometheus (with promtool),
 # prometheus-alertmanager, a headless Chromium, jsonnet, python3. Starts nothing and stops nothing.
 set -eu
 cd "$(dirname "$0")/.."
@@ -18,7 +18,7 @@ for name in chromium-headless-shell chromium chromium-browser google-chrome goog
     if command -v "$name" >/dev/null 2>&1; then browser=""; fi
 done
 if [ -n "$browser" ]; then
-    # The browser without its windows, where it is packaged: 100 MB instead of 124.
+    # The headless browser, if there is a package for it: 100 MB instead of 124.
     browser=chromium
     if apt-cache show chromium-headless-shell >/dev/null 2>&1; then browser=chromium-headless-shell; fi
     missing="$missing $browser"

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Builds the adapters of other people's locks for `lock-proof` and `lock-bench --peers`, into target/peers: those in Go where there is Go,
-# those in Java where there are a compiler and Maven, and pg_lease. Where something is missing this says so and goes on; who is asked to
-# run the locks then names those that it does not run.
+# Builds the adapters of other libraries for `lock-proof` and `lock-bench --peers`, into target/peers. The ones in Go need Go, and the
+# ones in Java need a compiler and Maven; pg_lease is built too. If a tool is missing, the script says so and continues. `lock-proof`
+# and `lock-bench` then name the locks that they do not run.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/lib/install.sh
@@ -20,7 +20,7 @@ if has go "redsync, redislock, rueidislock and advisory locks"; then
 fi
 
 if has "javac mvn" Redisson; then
-    # From where the machine's settings say: Maven Central, unless there is a mirror in ~/.m2/settings.xml or MAVEN_ARGS.
+    # Maven downloads from Maven Central, unless ~/.m2/settings.xml or MAVEN_ARGS names a mirror.
     if ! cmp -s proof/peers/java/pom.xml "$peers/java/pom.xml"; then
         rm -rf "$peers/java/lib"
         (cd proof/peers/java && try mvn -q -B org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies \

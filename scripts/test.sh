@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs every check of the project: formatting, lints, documentation, all tests, the specification, the demo.
-# Installs what is missing with the system's package manager and says so: redis-server, PostgreSQL, pgbouncer,
-# MariaDB, and Python with redis-py, into target/, to test against another client.
+# Installs missing programs with the system's package manager and says so: redis-server, PostgreSQL, pgbouncer,
+# MariaDB, and Python. Installs redis-py into target/, to test against another client.
 #
 #   sh scripts/test.sh            everything
 #   sh scripts/test.sh --fast     the tests only
@@ -31,7 +31,7 @@ if [ "$fast" = no ]; then
     step "lints without default features"
     cargo clippy --locked -p lock-core --no-default-features -- -D warnings
 
-    # `cargo test -p NAME` is the first command that a contributor types. It has fewer features in common than the workspace has.
+    # `cargo test -p NAME` is the first command of a contributor. It shares fewer features than a build of the workspace.
     step "each member by itself"
     for member in $(sed -n 's/^members = \[\(.*\)\]$/\1/p' Cargo.toml | tr -d '",'); do
         (cd "$member" && cargo check --locked -q --tests)
@@ -41,7 +41,7 @@ if [ "$fast" = no ]; then
     RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --all-features
 fi
 
-# Most tests wait for servers and for time, not for a processor.
+# Most tests wait for servers or for time and not for a processor, so more of them run at once.
 RUST_TEST_THREADS="${RUST_TEST_THREADS:-6}"
 export RUST_TEST_THREADS
 
@@ -49,11 +49,11 @@ step "tests"
 sh scripts/run-tests.sh --workspace
 
 if [ "$fast" = no ]; then
-    # `cargo run -p` would build everything anew, with the features of one package.
+    # `cargo run -p` would rebuild everything with the features of one package.
     cargo build --locked -q --workspace --all-features --bins
     target=${CARGO_TARGET_DIR:-target}/debug
 
-    # Nobody needs Java to work here: without it a sentence says what to install, and the rest goes on.
+    # Java is optional: without it a message says what to install, and the other checks continue.
     step "the specification"
     if sh scripts/need-tlc.sh; then
         "$target/lock-proof" spec Lock-modes Lock-ends Lock-exclusion Lock-native Lock-left Lock-broken

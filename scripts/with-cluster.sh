@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs a command with a Redis Cluster of its own, three masters and three replicas on this machine, whose URL is in
-# LOCK_URL. Stops them afterwards, and ends as the command did.
+# Runs a command with a Redis Cluster of its own, three masters and three replicas on this machine. LOCK_URL has its
+# URL. Stops the servers afterwards, and ends with the status of the command.
 #
 #   sh scripts/with-cluster.sh cargo run -p lock-examples -- --processes 4
 #   sh scripts/with-cluster.sh --failover cargo run -p lock-examples -- --processes 4
@@ -20,7 +20,7 @@ fi
 sh "$(dirname "$0")/need-redis.sh"
 . "$(dirname "$0")/lib/servers.sh"
 
-# Each node needs another port, 10,000 higher, for the other nodes.
+# Each node needs a second port, 10,000 higher, for the other nodes.
 first=$(first_port 12000 6)
 last=$((first + 5))
 nodes=

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs a command with a quorum of servers of its own on this machine, three unless told otherwise, whose URL is in LOCK_URL.
-# Stops them afterwards, and ends as the command did.
+# Runs a command with a quorum of its own on this machine, with three servers by default. LOCK_URL has its URL.
+# Stops the servers afterwards, and ends with the status of the command.
 #
 #   sh scripts/with-quorum.sh cargo run -p lock-examples -- --processes 4
 #   sh scripts/with-quorum.sh --members 5 cargo run -p lock-examples -- --processes 4

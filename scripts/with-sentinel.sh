@@ -1,13 +1,13 @@
 #!/bin/sh
-# Runs a command with a master, two replicas and three sentinels of its own on this machine, whose URL is in LOCK_URL.
-# Stops them afterwards, and ends as the command did.
+# Runs a command with a master, two replicas and three sentinels of its own on this machine. LOCK_URL has their URL.
+# Stops the servers afterwards, and ends with the status of the command.
 #
 #   sh scripts/with-sentinel.sh cargo run -p lock-examples -- --processes 4
 #   sh scripts/with-sentinel.sh --failover cargo run -p lock-examples -- --processes 4
 #   ACKS= sh scripts/with-sentinel.sh --failover cargo run -p lock-examples -- --processes 4
 #
-# With --failover the master is killed as soon as it is busy. A replica takes over one to three seconds later. A lock counts
-# when every replica has it (ACKS=all): then none is lost. Without (ACKS=) the last ones may be, and two may hold one lock.
+# With --failover the master is killed as soon as it is busy. A replica takes over one to three seconds later. By
+# default (ACKS=all) a lock counts once every replica has it, so none is lost. With ACKS= the last locks may be lost, and two may hold one.
 set -eu
 
 failover=no
@@ -39,8 +39,8 @@ sentinel down-after-milliseconds mymaster 1000
 sentinel failover-timeout mymaster 5000
 CONF
     start "$port" "$folder/$port.conf" --sentinel
-    # One that had no processor for two seconds would do nothing for half a minute, and then find every replica too old to
-    # take over. Before Redis 7 that cannot be changed.
+    # A sentinel without processor time for two seconds would do nothing for half a minute. It would then find every replica too old
+    # to promote. Before Redis 7 the limit cannot be changed.
     cli "$port" SENTINEL DEBUG tilt-trigger 60000 >/dev/null || true
     hosts="$hosts${hosts:+,}127.0.0.1:$port"
 done

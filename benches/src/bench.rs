@@ -1,4 +1,4 @@
-//! What all rows share: the server, the network, and how thoroughly to measure.
+//! State that all rows share: the server, the network, and how thoroughly to measure.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use crate::servers::proxy::Proxy;
 use crate::servers::server::Server;
 use crate::servers::site::Site;
 
-/// How long a byte takes through the proxy, one way.
+/// The one-way delay of the proxy.
 pub(crate) const ONE_WAY: Duration = Duration::from_micros(2500);
 
 /// How thoroughly to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Scale {
-    /// For figures that are published.
+    /// For published figures.
     Full,
     /// For a quick look.
     Quick,
@@ -44,7 +44,7 @@ pub(crate) struct Bench {
     pub(crate) rounds: u32,
     pub(crate) pace: Pace,
     pub(crate) site: Site,
-    /// Counts instructions, if that was asked for.
+    /// Counts instructions, if requested.
     pub(crate) counter: Option<Counter>,
     proxy: Option<Proxy>,
 }
@@ -66,7 +66,7 @@ impl Bench {
         })
     }
 
-    /// Returns the server of the rows that need no other.
+    /// Returns the server of the rows that need only one.
     pub(crate) fn server(&mut self) -> &mut Server {
         &mut self.site.servers[0]
     }
@@ -75,12 +75,12 @@ impl Bench {
         self.site.port()
     }
 
-    /// Returns windows in which every waiter of one lock that is held has its turn a few times.
+    /// Returns a longer window, in which every waiter of a held lock gets several turns.
     pub(crate) fn long(&self) -> Pace {
         Pace { window: self.pace.window * self.scale.pick(2, 3, 1), ..self.pace }
     }
 
-    /// Says on the error output what is done now: a row takes minutes.
+    /// Prints the current step on the error output: a row takes minutes.
     pub(crate) fn progress(&self, what: &str) {
         if self.scale != Scale::Smoke {
             eprintln!("lock-bench: {what}");

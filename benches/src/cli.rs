@@ -25,7 +25,7 @@ use crate::{Result, peer};
 #[derive(Debug, Parser)]
 #[command(name = "lock-bench", version)]
 struct Arguments {
-    /// Take some two minutes: shorter windows, fewer rounds, smaller watchdog, growth and fleets
+    /// Take about two minutes: shorter windows, fewer rounds, smaller watchdog, growth and fleets
     #[arg(long)]
     quick: bool,
     /// As small as possible, for the test of this program
@@ -37,35 +37,35 @@ struct Arguments {
     /// Measure what many processes cost: the rows fleets, waits and candidates, less than five minutes
     #[arg(long)]
     fleets: bool,
-    /// Measure locks of other languages beside ours, those that sh scripts/need-peers.sh has installed
+    /// Measure locks of other languages as well, if sh scripts/need-peers.sh has installed them
     #[arg(long)]
     peers: bool,
     /// How many rounds [default: 5, with --quick 3]
     #[arg(long, value_name = "N")]
     rounds: Option<u32>,
-    /// Also count the instructions of client and server, with callgrind: needs valgrind, and a build for it
+    /// Also count the instructions of client and server with callgrind: needs valgrind and a special build
     #[arg(long)]
     instructions: bool,
-    /// Also write everything that was measured to this file
+    /// Also write all measured values to this file
     #[arg(long, value_name = "PATH")]
     json: Option<PathBuf>,
-    /// List the rows and what they are about
+    /// List the rows and what each measures
     #[arg(long)]
     list: bool,
-    /// The program to start as server
+    /// The server program to start
     #[arg(long, value_name = "PROGRAM", default_value = "redis-server")]
     redis_server: String,
     #[command(subcommand)]
     part: Option<Part>,
 }
 
-/// What this program does in the processes that it starts itself.
+/// The jobs of processes that this program starts itself.
 #[derive(Debug, Subcommand)]
 enum Part {
-    /// Does a job that its input names
+    /// Does the job that its input names
     #[command(hide = true)]
     Work,
-    /// Runs a proxy that delays
+    /// Runs a delaying proxy
     #[command(hide = true)]
     Delay {
         #[arg(long)]
@@ -83,7 +83,7 @@ enum Part {
     },
 }
 
-/// Does what the command line asks for.
+/// Runs what the command line requests.
 pub(crate) fn run() -> Result<()> {
     let arguments = Arguments::parse();
     match &arguments.part {
@@ -100,7 +100,7 @@ pub(crate) fn run() -> Result<()> {
     }
 }
 
-/// Does the job in the input.
+/// Does the job that the input names.
 fn work() -> Result<()> {
     files::allow_all();
     match hear()? {
@@ -144,7 +144,7 @@ fn measure(arguments: Arguments) -> Result<()> {
 fn chosen(names: &[String], fleets: bool, peers: bool) -> Result<Vec<&'static Row>> {
     let of_fleets = FLEETS.iter().filter(|_| fleets).map(|name| (*name).to_owned());
     let names: Vec<String> = names.iter().cloned().chain(of_fleets).collect();
-    // What others have written is measured only where that is asked for.
+    // Rows with other libraries run only on request.
     let all = || ROWS.iter().chain(&PEERS);
     if let Some(unknown) = names.iter().find(|name| all().all(|row| row.name != **name)) {
         let known: Vec<&str> = all().map(|row| row.name).collect();

@@ -1,6 +1,6 @@
 //! Measures the library beside plain Redis commands and other lock crates, in one interleaved run.
 //!
-//! `benches/README.md` says how to read what it prints.
+//! `benches/README.md` explains the output.
 
 mod bench;
 mod cli;

@@ -1,4 +1,4 @@
-//! The result of a row: what was measured, the targets, and what may never happen.
+//! The result of a row: the measured figures, the targets, and events that must never happen.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use crate::stats::median;
 /// The result of a row.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Outcome {
-    /// Contestants with the same work: a table for each kind of it.
+    /// Contestants with the same work, one table for each kind of work.
     pub(crate) tables: Vec<Table>,
     /// Other figures.
     pub(crate) figures: Vec<Figure>,
     pub(crate) targets: Vec<Target>,
-    /// What may never happen to us, and how often it did. That it did not is no target.
+    /// Events of this library that must never happen, with their counts. They fail the run and are not targets.
     pub(crate) faults: BTreeMap<&'static str, u64>,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct Table {
 }
 
 impl Outcome {
-    /// Adds a table, and what went wrong in it wherever we contend.
+    /// Adds a table, and counts the faults of every line of this library under contention.
     pub(crate) fn add(&mut self, about: &'static str, race: Race) {
         for sample in race.lanes.iter().filter(|lane| lane.name.starts_with(OURS)).flat_map(|lane| &lane.rounds) {
             *self.faults.entry("exclusion violations").or_default() += sample.found.violations;
@@ -39,7 +39,7 @@ impl Outcome {
     }
 }
 
-/// A figure that was measured in each round.
+/// A figure measured in each round.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Figure {
     pub(crate) name: String,
@@ -58,7 +58,7 @@ impl Figure {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Target {
     pub(crate) what: String,
-    /// The measured value; `None` if nothing could be measured.
+    /// The measured value, or `None` if the measurement failed.
     pub(crate) value: Option<f64>,
     pub(crate) bound: Bound,
     pub(crate) reach: f64,

@@ -1,5 +1,5 @@
-//! Somebody else's lock, behind its adapter: `proof/peers/README.md`. The loop runs inside the adapter; this process only passes on
-//! what it is asked, and what came of it.
+//! A lock of another library, behind its adapter: `proof/peers/README.md`. The loop runs inside the adapter. This
+//! process only forwards the order and the results.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -11,10 +11,10 @@ use crate::process::load::{Account, Load};
 use crate::process::wire::{Go, hear, say};
 use crate::{Result, peers};
 
-/// How many bytes a record has in the file of an adapter, as in `record`.
+/// The size in bytes of a record in the file of an adapter, as in `record`.
 const RECORD: usize = 44;
 
-/// An adapter that runs, killed when it is dropped: whoever still waits in it waits in vain.
+/// A running adapter. It is killed on drop, with all of its waits.
 struct Adapter {
     child: Child,
     orders: ChildStdin,
@@ -35,7 +35,7 @@ impl Adapter {
         Ok(adapter)
     }
 
-    /// Reads the next answer of a kind. What a library prints beside is passed over.
+    /// Reads the next answer of one kind. Skips other output of the library.
     fn hear(&mut self, kind: &str) -> Result<Value> {
         loop {
             let mut line = String::new();
@@ -63,10 +63,10 @@ impl Drop for Adapter {
     }
 }
 
-/// Has an adapter do the work of one process.
+/// Lets an adapter do the work of one process.
 pub(crate) fn run(number: usize, load: &Load) -> Result<()> {
     let mut adapter = Adapter::start(number, load.port)?;
-    // Scripts are loaded and connections opened before the clock starts.
+    // The first acquire loads scripts and opens connections, so the measurement does not include them.
     let key = format!("bench:{}:ready", load.first_task);
     adapter.ask(&json!({"acquire": key, "wait_ms": 10_000}), "acquired")?;
     adapter.ask(&json!({"release": true}), "released")?;

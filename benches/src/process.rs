@@ -1,4 +1,4 @@
-//! The processes of a run: what they are told, what they do, and what they tell.
+//! The processes of a run: their jobs, their work and their reports.
 
 pub(crate) mod fleet;
 pub(crate) mod instructions;

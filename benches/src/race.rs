@@ -1,4 +1,4 @@
-//! Interleaved rounds of several contestants that do the same work.
+//! Interleaved rounds of several contestants with the same work.
 
 use serde::Serialize;
 
@@ -11,7 +11,7 @@ use crate::process::work::{Pace, Work};
 use crate::servers::site::Site;
 use crate::stats::median;
 
-/// The names of the lines. Those of ours begin with `us`.
+/// The names of the lines. Lines of this library begin with `us`.
 pub(crate) const RAW: &str = "raw";
 pub(crate) const NODELAY: &str = "raw, TCP_NODELAY";
 pub(crate) const RSLOCK: &str = "rslock";
@@ -27,7 +27,7 @@ pub(crate) struct Line {
     pub(crate) kind: Kind,
     pub(crate) work: Work,
     pub(crate) port: u16,
-    /// On which servers it runs. If one of them has that port, only its work counts.
+    /// The site whose servers it uses. If one of these servers has the port of the line, only its work counts.
     pub(crate) site: usize,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Lane {
 /// The lines of one table, and their rounds.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Race {
-    /// Whether all tasks wanted the same key.
+    /// Whether all tasks compete for one key.
     pub(crate) shared_key: bool,
     pub(crate) lanes: Vec<Lane>,
 }
@@ -55,13 +55,13 @@ impl Race {
         Self::among(bench.rounds, pace, std::slice::from_mut(&mut bench.site), lines)
     }
 
-    /// Runs lines each on the servers of its site.
+    /// Runs each line on the servers of its site.
     pub(crate) fn among(rounds: u32, pace: Pace, sites: &mut [Site], lines: &[Line]) -> Result<Self> {
         let lane = |line: &Line| Lane { name: line.name, rounds: Vec::new(), instructions: None };
         let shared_key = lines.iter().any(|line| line.work.keys_per_task == 0);
         let mut race = Self { shared_key, lanes: lines.iter().map(lane).collect() };
         for round in 0..rounds {
-            // Each round starts with another line, so that no line always follows the same one.
+            // Each round starts with another line, so that a line does not always follow the same one.
             for place in 0..lines.len() {
                 let index = (place + usize::try_from(round)?) % lines.len();
                 let Line { name, kind, work, port, site } = lines[index];
@@ -76,7 +76,7 @@ impl Race {
         Ok(race)
     }
 
-    /// Counts the instructions of every line, if that was asked for.
+    /// Counts the instructions of every line, if requested.
     pub(crate) fn count_instructions(&mut self, bench: &Bench, lines: &[Line]) -> Result<()> {
         let Some(counter) = &bench.counter else { return Ok(()) };
         for (line, lane) in lines.iter().zip(&mut self.lanes) {
@@ -96,8 +96,8 @@ impl Race {
         median(self.lane(line)?.rounds.iter().map(figure).collect())
     }
 
-    /// Returns the ratio of a figure between two lines: computed for each round, then the median. Beside *raw*, where it
-    /// has two lines, it is the one that has more of it in that round.
+    /// Returns the ratio of a figure between two lines: one ratio for each round, then the median. If there are two
+    /// lines of *raw*, the comparison uses the higher one of each round.
     pub(crate) fn ratio(&self, line: &str, to: &str, figure: impl Fn(&Sample) -> f64) -> Option<f64> {
         let better = self.lane(NODELAY).filter(|_| to == RAW);
         let best = |(round, sample): (usize, &Sample)| {

@@ -95,7 +95,7 @@ impl Report {
     ///
     /// # Errors
     ///
-    /// Fails if anything happened that may never happen.
+    /// Fails if an event happened that must never happen.
     pub(crate) fn finish(&self) -> Result<()> {
         let all = || self.rows.iter().flat_map(|row| &row.outcome.targets);
         println!("\n{} of {} targets met", all().filter(|target| target.met).count(), all().count());
@@ -120,7 +120,7 @@ fn sentence(target: &Target) -> String {
     format!("reach: {:<58} {sign} {reach:<8} {:>10}  {verdict}", target.what, number(target.value))
 }
 
-/// One column of the table: its heading, and its cells.
+/// One column of the table: its heading and its cells.
 type Column = (&'static str, fn(&Sample) -> f64);
 
 fn print_race(about: &str, race: &Race) {
@@ -185,7 +185,7 @@ fn print_line(cells: &[String]) {
     println!("{}", line.trim_end());
 }
 
-/// Formats three significant digits; whole numbers stay whole.
+/// Formats a value with three significant digits. Whole numbers stay whole.
 fn number(value: Option<f64>) -> String {
     match value {
         None => "–".to_owned(),

@@ -1,4 +1,4 @@
-//! The servers of a run, and what stands between them and their clients.
+//! The servers of a run, and the proxy in front of them.
 
 pub(crate) mod files;
 pub(crate) mod keeper;

@@ -1,6 +1,6 @@
 //! Medians and percentiles.
 
-/// Returns the median, `None` if there are no values. NaN is left out.
+/// Returns the median, or `None` for an empty list. NaN is left out.
 pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.retain(|value| value.is_finite());
     values.sort_by(f64::total_cmp);

@@ -20,7 +20,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-# What the two steps have in common. KEYS: the lock, its queue, its waiters, the clock.
+# The shared part of the two steps. KEYS: the lock, its queue, its waiters, the clock.
 LIBRARY = r"""
 local call, pcall, K, QUEUE, WAITERS, CLOCK = redis.call, redis.pcall, unpack(KEYS)
 local time = call('TIME')
@@ -183,7 +183,7 @@ keep(WAITERS, 30000)
 return { int(now), 'queued', int(left), value or '' }
 """
 
-# ARGV: owner. Frees the lock, or leaves the queue, and passes on what is then free.
+# ARGV: owner. Frees the lock or leaves the queue, and passes on what became free.
 RELEASE = LIBRARY + r"""
 local owner, value = ARGV[1], read()
 leave(owner)
@@ -315,7 +315,7 @@ class Client:
             self.waiting.pop(owner, None)
 
     def _ask(self, key, owner, ttl, sent, budget_ends):
-        # No later than the answer is awaited: so whatever is sent after that finds nothing of this call to come.
+        # The server's deadline ends with the wait for the reply. A command sent later cannot meet a late effect of this call.
         read, received = self.server_time
         within = max(0, min(self.timeout * 1e9, budget_ends - sent))
         deadline = read + (sent - received + int(within)) // 1000
@@ -347,7 +347,7 @@ class Client:
                         if message and message["type"] == "message":
                             self._hear(message["channel"], message["data"].split("|", 4))
                         elif message and message["channel"] == self.inbox:
-                            # From now on; what was said before is lost.
+                            # From now on. Earlier messages are lost.
                             self.listens.set()
                             for news in list(self.waiting.values()):
                                 news.put(None)

@@ -1,4 +1,4 @@
-//! Compiles the code on the pages: the README and those in `docs/`.
+//! Compiles the code in the README and in pages of `docs/`.
 
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]

@@ -1,12 +1,12 @@
-// What every adapter in JavaScript does with its standard streams: peers/README.md.
+// Handles the standard streams of every adapter in JavaScript: peers/README.md.
 const fs = require("fs");
 
 const say = (answer) => process.stdout.write(JSON.stringify(answer) + "\n");
 const sleep = (ms) => new Promise((wake) => setTimeout(wake, Math.max(0, ms)));
 const now = () => process.hrtime.bigint();
 
-// Answers orders until they end. What `create` returns is one lock at a time, with `acquire(key, waitMs)`, which throws if it is not
-// granted, `held()` and `release()`; those that it returns share their connections.
+// Answers orders until they end. `create` returns one lock with `held()`, `release()` and `acquire(key, waitMs)`, which
+// throws if the lock is refused. These locks share their connections.
 exports.serve = (name, create) => {
   const lock = create();
   const answer = async (order) => {
@@ -29,8 +29,8 @@ exports.serve = (name, create) => {
   say({ ready: name });
 };
 
-// The loop of a benchmark: acquire, hold, release, again, in many tasks. Answers with what was open or went wrong; the records are
-// in the file.
+// The loop of a benchmark: acquire, hold and release in many tasks. Returns unfinished waits and errors; the records
+// are in the file.
 async function load(create, { tasks, first, keys_per_task: keys, hold_us, from, to, file }) {
   const [records, since, failed] = [[], Array(tasks).fill(0n), []];
   const work = async (at) => {
@@ -57,7 +57,7 @@ async function load(create, { tasks, first, keys_per_task: keys, hold_us, from, 
   await until(to);
   cpu = process.cpuUsage(cpu);
   const open = since.filter((start) => start && start < to).map((start) => Number(BigInt(to) - start));
-  // Who is inside leaves; who waits goes on waiting, until this process is ended.
+  // Holders get time to release. Waiters wait until this process is ended.
   await sleep(100 + hold_us / 1000);
   const count = records.length;
   const bytes = Buffer.alloc(44 * count);

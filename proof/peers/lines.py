@@ -60,7 +60,7 @@ def load(create, tasks, first, keys_per_task, hold_us, to, file, **times):
     time.sleep(max(0, to - now()) / 1e9)
     cpu = time.process_time_ns() - cpu
     waiting = [to - start for start in since if 0 < start < to]
-    # Who is inside leaves; who waits goes on waiting, until this process is ended.
+    # Holders get time to release. Waiters wait until this process is ended.
     time.sleep(0.1 + hold_us / 1e6)
     done = [record for each in records for record in list(each)]
     with open(file, "wb") as out:

@@ -1,5 +1,5 @@
-// node-redlock over one server, as its documentation shows it. It extends nothing by itself; what is left of a lease is
-// known by the clock of its holder.
+// node-redlock over one server, as its documentation shows it. It extends nothing by itself, and the holder's clock
+// tells the rest of the lease.
 const Redis = require("ioredis").default || require("ioredis");
 const Redlock = require("redlock");
 const { version } = require("redlock/package.json");

@@ -1,5 +1,5 @@
-//! rslock over one server, as its documentation shows it: it waits by trying again, and what is left of a lease is known
-//! from when it was granted.
+//! rslock over one server, as its documentation shows it: it polls for the lock, and knows the rest of a lease from the
+//! time of the grant.
 
 use std::io::stdin;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rslock::{Lock, LockManager};
 use serde_json::{Value, json};
 
-/// The lock that is held, and until when.
+/// The held lock, and the end of its lease.
 type Held = Option<(Lock, Instant)>;
 
 pub(crate) fn main(url: &str, ttl_ms: u64) {

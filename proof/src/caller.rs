@@ -1,6 +1,6 @@
-//! A process that wants locks: it is killed, stopped and cut off, and writes down what it held.
+//! A process that takes locks. The harness kills it, stops it and cuts its connections; the process writes down what it held.
 //!
-//! `lock-proof caller WORKLOAD name=value …`. It says on standard output what it is asked on standard input.
+//! `lock-proof caller WORKLOAD name=value …`. Orders arrive on standard input; the answers go to standard output.
 
 mod adapter;
 mod locks;
@@ -53,14 +53,14 @@ pub(crate) fn main(workload: &str, words: &[String]) {
     }
 }
 
-/// Tells the harness.
+/// Prints a line for the harness.
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}").unwrap();
     out.flush().unwrap();
 }
 
-/// Passes on what the harness orders, line by line.
+/// Forwards the orders of the harness, line by line.
 fn orders() -> UnboundedReceiver<String> {
     let (sender, receiver) = unbounded_channel();
     std::thread::spawn(move || {
@@ -73,7 +73,7 @@ fn orders() -> UnboundedReceiver<String> {
     receiver
 }
 
-/// Does what the harness orders, beside the thread that works, until that is to end.
+/// Obeys the harness while another thread works, until the harness ends the work.
 fn serve(work: JoinHandle<()>, served: &AtomicU64, over: &AtomicBool) {
     say("ready");
     let mut orders = orders();
@@ -84,7 +84,7 @@ fn serve(work: JoinHandle<()>, served: &AtomicU64, over: &AtomicBool) {
         }
     }
     over.store(true, Ordering::SeqCst);
-    // An adapter that hangs ends with this process.
+    // An adapter may hang. This process then exits after ten seconds, and the adapter ends with it.
     for _ in 0..1_000 {
         if work.is_finished() {
             work.join().unwrap();
@@ -96,7 +96,7 @@ fn serve(work: JoinHandle<()>, served: &AtomicU64, over: &AtomicBool) {
     std::process::exit(0);
 }
 
-/// Connects to one store, or to a quorum whose members every process reaches in its own way.
+/// Connects to one store, or to a quorum whose members each process reaches through proxies of its own.
 fn connect(args: &Args) -> LockManager {
     let url = args.text("url");
     if url.starts_with("postgres://") {

@@ -1,4 +1,4 @@
-//! Says what is right and wrong in a history. `check.py` does the same, written from `schema.md` alone.
+//! Judges a history. `check.py` does the same and was written from `schema.md` alone.
 
 mod jobs;
 mod locks;
@@ -12,37 +12,37 @@ use serde::{Deserialize, Serialize};
 
 use crate::record::{Expect, Grant, Record};
 
-/// What one row of a history amounts to. Both checkers print it, field by field in this order.
+/// The verdict on one row of a history. Both checkers print these fields in this order.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(crate) struct Verdict {
     pub(crate) row: String,
     pub(crate) expect: Expect,
-    /// How often somebody was granted a lock.
+    /// How many grants there were.
     pub(crate) sections: usize,
-    /// Grants that met another holder whom they exclude, and those of them at times when servers forgot on purpose.
+    /// Grants that met a hold which excludes them, and how many of these fell in a time when servers forgot on purpose.
     pub(crate) overlaps: usize,
     pub(crate) overlaps_excused: usize,
-    /// Tokens that did not grow, and those of them that a fault explains.
+    /// Tokens that did not grow, and how many of these a fault explains.
     pub(crate) inversions: usize,
     pub(crate) inversions_excused: usize,
     pub(crate) writes: usize,
-    /// Writes that arrived after one of a later holder, and those of them that the resource admitted.
+    /// Writes that arrived after a write of a later holder, and how many of these the resource admitted.
     pub(crate) stale_arrived: usize,
     pub(crate) stale_passed: usize,
-    /// Elements that were added to a set, and those of them that it lacks.
+    /// Elements that were added to a set, and how many of these the set lacks.
     #[serde(default)]
     pub(crate) added: usize,
     #[serde(default)]
     pub(crate) lost: usize,
-    /// Runs of jobs, those that should not have been, and those of them that a fault explains.
+    /// Runs of jobs, runs that were one too many, and how many of these a fault explains.
     pub(crate) runs: usize,
     pub(crate) again: usize,
     pub(crate) again_excused: usize,
-    /// Acquires that ended never or more than once, holds that nobody ended, and lines that are no records.
+    /// Acquires that never ended or ended twice, holds without an end, and lines that are not records.
     pub(crate) endings: usize,
     pub(crate) unended: usize,
     pub(crate) unreadable: usize,
-    /// Keys that should have gone, and whether somebody was not served in time once nothing failed any more.
+    /// Keys that should have gone, and how often a process was not served in time after the faults had ended.
     pub(crate) left: usize,
     pub(crate) unserved: usize,
 }
@@ -53,7 +53,7 @@ impl Verdict {
         serde_json::to_string(self).expect("a verdict is JSON")
     }
 
-    /// How much is wrong that no fault explains.
+    /// How many violations no fault explains.
     pub(crate) fn wrong(&self) -> usize {
         let explained = self.overlaps_excused + self.inversions_excused + self.again_excused;
         let seen = self.overlaps + self.inversions + self.stale_passed + self.lost + self.again + self.endings;
@@ -71,7 +71,7 @@ impl Verdict {
     }
 }
 
-/// A lock held once, from its grant until its holder knew no more that it was held.
+/// One hold of a lock, from its grant until its holder last believed in it.
 #[derive(Clone, Debug)]
 struct Hold {
     grant: Grant,
@@ -83,7 +83,7 @@ struct Hold {
 #[derive(Default)]
 struct Row {
     holds: Vec<Hold>,
-    /// When the servers forgot on purpose, and when a server had another name without having forgotten.
+    /// When servers forgot on purpose, and when a server had a new replication ID but had forgotten nothing.
     forgot: Vec<(u64, u64)>,
     renamed: Vec<(u64, u64)>,
     records: Vec<Record>,
@@ -116,7 +116,7 @@ impl Row {
 ///
 /// # Errors
 ///
-/// If it is no history, or is cut in the middle of a row.
+/// If the text is not a history, or ends in the middle of a row.
 pub(crate) fn check(text: &str) -> Result<Vec<Verdict>, String> {
     let (mut verdicts, mut open) = (Vec::new(), None::<(String, Expect, Row, usize)>);
     for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.is_empty()) {
@@ -144,7 +144,7 @@ pub(crate) fn check(text: &str) -> Result<Vec<Verdict>, String> {
     }
 }
 
-/// Whether the last row of a history, which has not ended, shows by now what it must.
+/// Whether the last row of a history, which is still running, already shows what it must.
 pub(crate) fn shows(history: &Path, expect: Expect) -> Result<bool, String> {
     let text = std::fs::read_to_string(history).map_err(|error| format!("cannot read the history: {error}"))?;
     let start = text.rfind("{\"type\":\"run\"").unwrap_or_default();
@@ -173,7 +173,7 @@ fn judge(name: String, expect: Expect, mut row: Row, unreadable: usize) -> Verdi
         let Record::Grant(grant) = record else { continue };
         let (until, downgraded) = match (ends.get(&(grant.process, grant.hold)), killed.get(&grant.process)) {
             (Some((at, downgraded)), _) => (*at, *downgraded),
-            // It held the lock until it was killed, or until it would have known that its time was over.
+            // The process was killed. Its hold ended with the process or at the deadline, whichever came first.
             (None, Some(killed)) => (grant.deadline.unwrap_or(u64::MAX).min(*killed), false),
             (None, None) => {
                 unended += 1;
@@ -204,14 +204,14 @@ fn judge(name: String, expect: Expect, mut row: Row, unreadable: usize) -> Verdi
         again_excused,
         endings: endings(&row.records, &killed.keys().copied().collect()),
         unended,
-        // Who is killed while it writes leaves the beginning of a line.
+        // A process that is killed while it writes leaves half a line.
         unreadable: unreadable.saturating_sub(killed.len()),
         left,
         unserved,
     }
 }
 
-/// How many acquires did not end exactly once. Those of who was killed need not end.
+/// How many acquires did not end exactly once. An acquire of a killed process need not end.
 fn endings(records: &[Record], killed: &BTreeSet<u32>) -> usize {
     let mut counts = HashMap::<(u32, u64), usize>::new();
     for record in records {

@@ -1,4 +1,4 @@
-//! What is asked for on the command line.
+//! The command line.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -30,65 +30,65 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Runs ours and others under faults, and breaks each assumption on purpose (the default)
+    /// Runs this library and others under faults, and breaks each assumption on purpose (the default)
     Run(RunArgs),
-    /// Runs a run again from its folder: the same seed, options and faults
+    /// Repeats a run from its folder, with the same seed, options and faults
     Replay {
-        /// The folder, which `run` has named
+        /// The folder that `run` printed
         folder: PathBuf,
         /// Where the folder of the new run goes
         #[arg(long, default_value = "target/proof")]
         out: PathBuf,
     },
-    /// Goes on with a run that was interrupted, in its folder; the row that had not ended begins anew
+    /// Continues an interrupted run in its folder; the unfinished row starts again
     Resume {
-        /// The folder, in which there is a `run.json` as soon as one row has ended
+        /// The folder; it has a `run.json` as soon as one row has ended
         folder: PathBuf,
     },
-    /// Says what is right and wrong in a history, a line for each of its rows
+    /// Judges a history, with one line for each of its rows
     Check {
         /// A `history.jsonl`, as `schema.md` describes it
         history: PathBuf,
     },
     /// Prints `docs/proof.md` from the files of a run
     Page {
-        /// The folder, which `run` has named
+        /// The folder that `run` printed
         folder: PathBuf,
     },
-    /// Has TLC look at the specification in TLA+: claims, claims without a rule, broken assumptions
+    /// Checks the TLA+ specification with TLC: claims, claims without a rule, broken assumptions
     Spec {
-        /// How `.cfg` files of `proof/spec` are called or begin, as `Lock`, `Quorum-broken` or `fence`; all if left out.
-        /// `trace` and the folder of a run check what its store logged, `trace` alone a run of its own;
-        /// `exchange` checks the counter-examples of lock-core's model, `back` those that the model is given;
-        /// `actions` counts how often each action happened in some states of each, or of those named
+        /// Names or prefixes of `.cfg` files in `proof/spec`, such as `Lock`, `Quorum-broken` or `fence`; all if left out.
+        /// `trace` with the folder of a run checks the log of its store; `trace` alone makes a run of its own and checks that;
+        /// `exchange` checks the counter-examples of lock-core's model, `back` the ones that the model is given;
+        /// `actions` counts how often each action happened in some states of each file, or of the named ones
         names: Vec<String>,
-        /// With the greater bounds that the `.cfg` files name
+        /// Uses the greater bounds of the `.cfg` files
         #[arg(long)]
         longer: bool,
-        /// Stops each claim when it has so many distinct states, however long that takes
+        /// Stops each claim at this many distinct states, however long that takes
         #[arg(long)]
         states: Option<u64>,
     },
-    /// Plants bugs in our own code, and shows by which test or run each is noticed
+    /// Plants bugs in this library, and shows which test or run catches each
     Mutants {
-        /// How patches of `proof/mutants` are called; all if left out
+        /// Names of patches in `proof/mutants`; all if left out
         names: Vec<String>,
-        /// How long faults strike where a run is to notice
+        /// How long faults strike in runs that must catch a bug
         #[arg(long, default_value = "1.5")]
         minutes: String,
-        /// Draws the faults of these runs
+        /// The seed of the faults in these runs
         #[arg(long, default_value = "26")]
         seed: String,
     },
-    /// Forces the race between check and commit in PostgreSQL: ours with a pin and with a look, and pg_lease
+    /// Forces the race between check and commit in PostgreSQL: this library with a pin, with a check instead, and pg_lease
     Race,
-    /// Has the model tell what goes wrong without one of its rules, with a picture
+    /// Shows what goes wrong in the model without one of its rules, with a picture
     Model {
-        /// How the rule is called; a name that is none lists them
+        /// The name of the rule; an unknown name lists them all
         #[arg(long, value_name = "RULE")]
         without: String,
     },
-    /// A process of a run that wants locks
+    /// A process of a run that takes locks
     #[command(hide = true)]
     Caller { workload: String, words: Vec<String> },
     /// An adapter that is part of this program
@@ -98,22 +98,22 @@ enum Action {
 
 #[derive(Debug, ClapArgs)]
 struct RunArgs {
-    /// How long faults strike, in all; starting, waiting and ending come on top
+    /// How long faults strike in total; starting, waiting and stopping take extra time
     #[arg(long, default_value = "5", allow_hyphen_values = true)]
     minutes: String,
-    /// Draws the same faults again
+    /// The seed of the faults: the same seed draws the same faults
     #[arg(long, allow_hyphen_values = true)]
     seed: Option<String>,
-    /// Only ours, over one of these: one, sentinel, cluster, quorum (may be repeated)
+    /// Only this library, over one of these: one, sentinel, cluster, quorum (may be repeated)
     #[arg(long = "store")]
     stores: Vec<String>,
-    /// Only a crowd of so many processes of ours, over one server or the stores that are named; half of them wait for long
+    /// Only a crowd of this many processes of this library, over one server or the named stores; half of them wait for long
     #[arg(long, value_name = "PROCESSES", value_parser = clap::value_parser!(u16).range(2..))]
     crowd: Option<u16>,
     /// Only rows whose names contain this (may be repeated)
     #[arg(long = "only")]
     only: Vec<String>,
-    /// Another lock to be run beside: NAME=COMMAND of an adapter, see peers/README.md (may be repeated)
+    /// Another lock to run as well: NAME=COMMAND of an adapter, see peers/README.md (may be repeated)
     #[arg(long = "peer")]
     peers: Vec<String>,
     /// Where the folder of the run goes
@@ -184,7 +184,7 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-/// Prints the verdict of each row. Returns whether all are as they are expected.
+/// Prints the verdict on each row. Returns whether every row is as expected.
 fn check_file(history: &Path) -> Result<bool, String> {
     let text =
         std::fs::read_to_string(history).map_err(|error| format!("cannot read {}: {error}", history.display()))?;

@@ -1,4 +1,4 @@
-//! One row of a run: processes that want locks on servers of one kind, what strikes them, and what is left of it.
+//! One row of a run: processes that take locks, their servers, the faults, and the keys that are left at the end.
 
 pub(crate) mod fault;
 pub(crate) mod fleet;
@@ -15,10 +15,10 @@ use std::time::Duration;
 
 pub(crate) use worker::Worker;
 
-/// The lease of most, so short that the longer faults outlast it, and the longest that anybody asks for.
+/// The usual lease, which the longer faults outlast, and the longest lease that any caller asks for.
 pub(crate) const TTL: Duration = Duration::from_secs(2);
 pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(4);
 /// How many keys there are for callers of every kind.
 pub(crate) const KEYS: u64 = 5;
-/// How long a process may need to get a lock once nothing fails any more.
+/// How long a process may need to get a lock after the faults have ended.
 pub(crate) const SERVED_WITHIN: Duration = Duration::from_secs(30);

@@ -1,26 +1,26 @@
-//! The folder of a run, which tells what ran and with which options, so that it can be run again from there.
+//! The folder of a run: what ran, and with which options, so that the run can be repeated.
 
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-/// What a run is asked for. It is kept in the folder of the run, so that it can be repeated from there.
+/// The options of a run. They are kept in its folder, so that the run can be repeated from there.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Options {
     pub(crate) seed: u64,
     pub(crate) minutes: f64,
-    /// Only ours over these stores, if there are any.
+    /// If not empty: only this library, over these stores.
     pub(crate) stores: Vec<String>,
-    /// Only so many processes of ours, half of which wait for long.
+    /// If set: only this many processes of this library. Half of them wait for long.
     #[serde(default)]
     pub(crate) crowd: Option<u16>,
-    /// Only rows whose names contain one of these, if there are any.
+    /// If not empty: only rows whose names contain one of these.
     pub(crate) only: Vec<String>,
-    /// Peers of the command line, beside those whose adapters are here.
+    /// Peers from the command line, in addition to the ones with adapters here.
     pub(crate) peers: Vec<String>,
 }
 
-/// What each row came to, beside its verdict.
+/// The result of a row, beside its verdict.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Ran {
     pub(crate) row: String,
@@ -28,7 +28,7 @@ pub(crate) struct Ran {
     pub(crate) served_ms: Option<u64>,
 }
 
-/// A folder of a run: what ran, and with which options.
+/// The record of a run: what ran, and with which options.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Kept {
     pub(crate) options: Options,
@@ -39,10 +39,10 @@ pub(crate) struct Kept {
     pub(crate) build: String,
     pub(crate) missing: Vec<String>,
     pub(crate) rows: Vec<Ran>,
-    /// How often it was interrupted, and went on.
+    /// How often the run was interrupted and continued.
     #[serde(default)]
     pub(crate) resumed: u32,
-    /// Rows whose history is not kept beside it, in a run that is published.
+    /// In a published run: the rows whose history was left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) without_history: Vec<String>,
 }

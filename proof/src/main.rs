@@ -1,6 +1,6 @@
-//! `lock-proof`: runs locks under faults and shows what happened, so that nobody has to believe it.
+//! `lock-proof`: runs locks under faults and publishes what happened, so that anyone can check it.
 //!
-//! `proof/README.md` says how to read what it prints, and `proof/schema.md` what a history is.
+//! `proof/README.md` explains the output, and `proof/schema.md` defines a history.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a harness that is broken stops, and names the place")]
 
 mod caller;

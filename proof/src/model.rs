@@ -1,13 +1,13 @@
-//! Has the model of the protocol tell what goes wrong without one of its rules.
+//! Shows what goes wrong in the model of the protocol without one of its rules.
 
 use std::path::Path;
 use std::process::Command;
 
-/// The test of the model that tells it, and the variable that it is asked by.
+/// The test of the model that prints the story, and the variable that names the rule.
 const STORY: &str = "story::a_rule_that_is_left_out_is_told";
 const ASKED: &str = "LOCK_MODEL_WITHOUT";
 
-/// Returns the story, or says which rules there are.
+/// Returns the story, or an error that lists the rules.
 pub(crate) fn without(rule: &str) -> Result<String, String> {
     let mut cargo = Command::new("cargo");
     cargo.args(["test", "--locked", "--quiet", "-p", "lock-core", "--all-features", "--test", "model", "--"]);
@@ -21,7 +21,7 @@ pub(crate) fn without(rule: &str) -> Result<String, String> {
     if story.starts_with("Without ") { Ok(story.to_owned()) } else { Err(story.to_owned()) }
 }
 
-/// Cuts the story out of what the test said.
+/// Cuts the story out of the output of the test.
 fn cut(said: &str) -> Option<&str> {
     let (_, after) = said.split_once("=== story ===\n")?;
     Some(after.split_once("=== end ===")?.0)

@@ -1,7 +1,8 @@
-//! Plants bugs in our own code, one after the other, and shows by what each is noticed.
+//! Plants bugs in this library, one after the other, and shows what catches each.
 //!
-//! A bug is a patch in `proof/mutants/`. Its first line says what is to notice it: `Test:` and words for `cargo test`, or `Run:` and words
-//! for this program. The same words run without any bug first, and must find nothing.
+//! A bug is a patch in `proof/mutants/`. The first line of the patch names what must catch it: `Test:` with arguments
+//! for `cargo test`, or `Run:` with arguments for this program. The same tests and runs come first without a bug, and
+//! must find nothing.
 
 mod patch;
 mod tree;
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 use crate::mutants::patch::Judge;
 use crate::mutants::tree::{Ended, Tree};
 
-/// How faults strike where this program is to notice.
+/// The faults in a run of this program that must catch a bug.
 pub(crate) struct Faults<'a> {
     pub(crate) minutes: &'a str,
     pub(crate) seed: &'a str,
@@ -22,7 +23,7 @@ fn home() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Plants what is named, or all. Returns whether each was noticed, and nothing was found where nothing was planted.
+/// Plants the named bugs, or all. Returns whether each was caught, and whether nothing was found without a bug.
 pub(crate) fn run(names: &[String], faults: &Faults<'_>) -> Result<bool, String> {
     let patches = patch::chosen(&home().join("mutants"), names)?;
     let tree = Tree::of_head(home().parent().unwrap_or(home()))?;
@@ -56,7 +57,7 @@ pub(crate) fn run(names: &[String], faults: &Faults<'_>) -> Result<bool, String>
     Ok(caught == patches.len() && wrong == 0)
 }
 
-/// Where the output of each run is kept.
+/// The folder with the output of each run.
 fn logs() -> PathBuf {
     home().with_file_name("target").join("mutants")
 }

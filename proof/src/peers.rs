@@ -1,14 +1,14 @@
-//! Other people's locks: how their adapters are started, and which of them are missing here.
+//! Locks of other libraries: how their adapters are started, and which are not installed here.
 
 use std::path::{Path, PathBuf};
 
-/// A lock of others.
+/// A lock of another library.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     pub(crate) name: String,
-    /// Where its locks lie: `one` Redis, `postgres`, or PostgreSQL behind a pooler (`pooled`).
+    /// Where its locks are: `one` Redis, `postgres`, or PostgreSQL behind a pooler (`pooled`).
     pub(crate) store: &'static str,
-    /// Its words, separated by tabs, or what is missing.
+    /// The command with its words separated by tabs, or the reason why it cannot run here.
     pub(crate) command: Result<String, String>,
 }
 
@@ -16,14 +16,14 @@ fn below(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
 
-/// An adapter that something must be installed for.
+/// An adapter that needs installed files.
 fn needs(name: &str, store: &'static str, installed: &[&Path], script: &str, command: &[&str]) -> Peer {
     let is_there = installed.iter().all(|path| path.exists());
     let command = if is_there { Ok(command.join("\t")) } else { Err(format!("run sh scripts/{script}")) };
     Peer { name: name.to_owned(), store, command }
 }
 
-/// All that are programs of their own, with adapters in `proof/peers`.
+/// All libraries whose adapters are programs in `proof/peers`.
 pub(crate) fn all() -> Vec<Peer> {
     let clients = |name: &str, file: &str| {
         let (python, file) = (below("target/foreign-clients/bin/python"), below("proof/peers").join(file));

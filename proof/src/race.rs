@@ -1,5 +1,5 @@
-//! The race between check and commit, forced: the first makes sure of its lock in its transaction and stands still past the lease, the
-//! second asks for the lock meanwhile, and each adds one to a counter.
+//! Forces the race between check and commit. The first process checks or pins its lock in a transaction, and stands
+//! still past the lease. The second asks for the lock meanwhile. Each adds one to a counter.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
@@ -7,18 +7,19 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use lock_core::testing::PostgresServer;
 
-/// Who races: its name, the words of its program, which are followed by what each of the two is given, and when the lease has ended.
+/// One subject of the race: its name, its command, and the query that tells when the lease has ended. Each racer's own
+/// arguments are appended to the command.
 struct Subject {
     name: &'static str,
     command: Vec<String>,
     ended: &'static str,
-    /// Whether both additions must be there. Where it only looks, one must be lost, or the race was none.
+    /// Whether both additions must be there. A subject that only checks must lose one; otherwise the race did not happen.
     keeps: bool,
 }
 
 const OURS: &str = "SELECT until < clock_timestamp() FROM lock_core.lock WHERE key = 'race'";
 
-/// Runs the race with each, and prints what came of it. Returns whether that is as expected.
+/// Runs the race with each subject, and prints the result. Returns whether it is as expected.
 pub(crate) fn run() -> Result<bool, String> {
     if let Some(why) = PostgresServer::missing(&["initdb"]) {
         return Err(format!("the race is one of PostgreSQL, and {why}"));
@@ -50,7 +51,7 @@ pub(crate) fn run() -> Result<bool, String> {
     Ok(right)
 }
 
-/// Returns what the second met, how many transactions were committed, and the counter.
+/// Returns what the second process met, the number of committed transactions, and the counter.
 fn race(subject: &Subject) -> Result<(&'static str, u64, u64), String> {
     let server = PostgresServer::start();
     server.run("CREATE TABLE counter (n bigint NOT NULL); INSERT INTO counter VALUES (0); CREATE TABLE done (who text NOT NULL)");
@@ -77,7 +78,7 @@ fn race(subject: &Subject) -> Result<(&'static str, u64, u64), String> {
     Ok((met, count("SELECT count(*) FROM done")?, count("SELECT n FROM counter")?))
 }
 
-/// One of the two, which ends with this process.
+/// One of the two racers. It is killed on drop.
 struct Racer {
     process: Child,
     says: BufReader<ChildStdout>,
@@ -89,7 +90,7 @@ impl Racer {
         let [program, words @ ..] = &*subject.command else { return Err("a subject has no program".to_owned()) };
         let mut command = Command::new(program);
         command.args(words);
-        // Callers of this program have their words by name.
+        // Callers of this program take named arguments.
         let (url, who) = (server.url(), name.to_owned());
         command.args(if words.is_empty() { [url, who] } else { [format!("url={url}"), format!("name={who}")] });
         let process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
@@ -98,7 +99,7 @@ impl Racer {
         Ok(Self { process, says, name })
     }
 
-    /// Waits until it says one of these, whatever its library prints before.
+    /// Waits for one of these lines, and skips whatever the library prints before.
     fn says_one_of(&mut self, wanted: &[&str]) -> Result<String, String> {
         loop {
             let mut line = String::new();
@@ -113,7 +114,7 @@ impl Racer {
         }
     }
 
-    /// Lets it write and commit, and waits until it says that it has.
+    /// Orders the racer to write and commit, and waits for its confirmation.
     fn write(&mut self) -> Result<(), String> {
         let input = self.process.stdin.as_mut().ok_or("it has no input")?;
         writeln!(input).map_err(|error| format!("the {} has ended: {error}", self.name))?;

@@ -1,10 +1,10 @@
-//! What a history is made of. `schema.md` says what each record means.
+//! The records of a history. `schema.md` defines each.
 
 pub(crate) mod recorder;
 
 use serde::{Deserialize, Serialize};
 
-/// One thing that happened. Times are nanoseconds of one clock that all processes of a machine share.
+/// One event. Times are nanoseconds of one clock that all processes of a machine share.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub(crate) enum Record {
@@ -26,7 +26,7 @@ pub(crate) enum Record {
     Done { at: u64 },
 }
 
-/// A lock, or one key of several, that somebody was granted.
+/// A lock that was granted, or one key of a lock on several.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(crate) struct Grant {
     pub(crate) process: u32,
@@ -50,19 +50,19 @@ pub(crate) enum Mode {
     Permit,
 }
 
-/// What a row must show, or else the run fails.
+/// The result that a row must show; otherwise the run fails.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Expect {
-    /// Nothing may be wrong.
+    /// No violation.
     Nothing,
-    /// Two holders at once, at least once: what must not be broken is broken on purpose.
+    /// At least once two holders that exclude each other: an assumption is broken on purpose.
     Overlaps,
-    /// Late writes that are admitted, at least once.
+    /// At least one late write that the resource admits.
     Stale,
-    /// Elements that were added and are not in the set, at least once.
+    /// At least one added element that the set lacks.
     Lost,
-    /// Whatever comes.
+    /// Any result.
     Anything,
 }
 

@@ -1,4 +1,5 @@
-//! `report.html`: the table, and for each row a time line of the key on which most went wrong; three of them also as pictures.
+//! `report.html`: the table, and for each row a time line of the key with the most violations. Three time lines also
+//! become pictures.
 
 pub(crate) mod page;
 pub(crate) mod table;
@@ -12,7 +13,7 @@ use crate::kept::{self, Kept};
 use crate::record::{Grant, Mode, Record};
 
 const SECOND: u64 = 1_000_000_000;
-/// How much of a row a time line shows, and how wide it is.
+/// How much time of a row a time line shows, and its width.
 const SHOWN: u64 = 12 * SECOND;
 const WIDTH: u64 = 1_000;
 
@@ -20,14 +21,14 @@ const STYLE: &str = ":root{color-scheme:light dark}body{font:15px/1.5 system-ui,
 table{border-collapse:collapse;width:100%}td,th{padding:.3em .6em;border-bottom:1px solid #8884;text-align:right}td:first-child,th:first-child{text-align:left}
 svg{width:100%;height:auto;margin:.5em 0}text{fill:currentColor}.bad{color:#d33;font-weight:600}pre{overflow:auto}";
 
-/// How a time line looks, on the page and by itself.
+/// The style of a time line, on the page and in a picture.
 const LINE_STYLE: &str =
     "text{font:12px system-ui,sans-serif}.hold{fill:#3b82c4}.over{fill:#d33}.fault{fill:#e8a33d;opacity:.28}";
 
-/// A picture stands by itself, on a page whose colours are not known.
+/// A picture may be shown on a page with unknown colours.
 const PICTURE_TEXT: &str = "text{fill:#59636e}";
 
-/// One hold as it is drawn.
+/// One hold in a time line.
 struct Bar<'a> {
     grant: &'a Grant,
     until: u64,
@@ -93,8 +94,8 @@ pub(crate) fn write(folder: &Path, kept: &Kept, verdicts: &[Verdict], history: &
     kept::write(&folder.join("report.html"), &page)
 }
 
-/// Which rows are shown as pictures, and their files: the first of ours, and the first of another lock and the first broken assumption
-/// in which two held a lock at once.
+/// The rows that become pictures, with their files. They are the first row of this library, and the first two with an
+/// overlap: one of another lock, and one with a broken assumption.
 fn pictures(verdicts: &[Verdict]) -> Vec<(&'static str, usize)> {
     let first = |word: &str, meets: bool| {
         verdicts.iter().position(|verdict| table::word(verdict) == word && (verdict.overlaps > 0 || !meets))
@@ -109,7 +110,7 @@ fn pictures(verdicts: &[Verdict]) -> Vec<(&'static str, usize)> {
     .collect()
 }
 
-/// Makes a file of a time line of the page.
+/// Turns a time line of the page into a file of its own.
 fn picture(line: &str) -> String {
     let titled = format!("<style>{LINE_STYLE}{PICTURE_TEXT}</style><title>");
     line.replacen("<svg ", "<svg xmlns='http://www.w3.org/2000/svg' ", 1).replacen("<title>", &titled, 1)
@@ -129,7 +130,7 @@ fn rows(history: &str) -> Vec<Vec<Record>> {
     rows
 }
 
-/// The holds of each key that are held alone, in their order, with whom they meet.
+/// The exclusive holds of each key in order, each with the hold that it overlaps.
 fn bars(records: &[Record]) -> BTreeMap<&str, Vec<Bar<'_>>> {
     let (mut ends, mut killed) = (HashMap::new(), HashMap::new());
     for record in records {

@@ -1,4 +1,4 @@
-//! A whole run: its rows one after the other, both checkers, and the files of it.
+//! A whole run: its rows one after the other, both checkers, and its files.
 
 pub(crate) mod replay;
 mod rows;
@@ -19,7 +19,7 @@ use crate::record::recorder::{Recorder, now};
 use crate::report::table;
 use crate::run::rows::Row;
 
-/// The rows that options ask for, and which peers are missing.
+/// The rows that the options select, and the peers that are not installed.
 fn wanted(options: &Options) -> Result<(Vec<Row>, Vec<String>), String> {
     if !options.stores.is_empty() || options.crowd.is_some() {
         let known = |store: &String| {
@@ -64,7 +64,7 @@ fn named(text: &str) -> Result<Peer, String> {
     }
 }
 
-/// The rows of a run that its options ask for, by name too, and which peers are missing.
+/// The rows that the options select, also by name, and the peers that are not installed.
 fn rows_of(options: &Options) -> Result<(Vec<Row>, Vec<String>), String> {
     let (mut rows, missing) = wanted(options)?;
     rows.retain(|row| options.only.is_empty() || options.only.iter().any(|part| row.name().contains(part)));
@@ -74,7 +74,7 @@ fn rows_of(options: &Options) -> Result<(Vec<Row>, Vec<String>), String> {
     Ok((rows, missing))
 }
 
-/// Runs all rows and prints what they came to. Returns the folder of the run, and whether all is as expected.
+/// Runs all rows and prints their results. Returns the folder of the run, and whether everything is as expected.
 pub(crate) fn run(options: Options, out: &Path, repeat: Option<&Kept>) -> Result<(PathBuf, bool), String> {
     let (rows, missing) = rows_of(&options)?;
     let server = version("redis-server", "--version");
@@ -105,7 +105,7 @@ pub(crate) fn run(options: Options, out: &Path, repeat: Option<&Kept>) -> Result
     Ok((folder, right))
 }
 
-/// Goes on with a run that was interrupted: the row that had not ended begins anew, and what was done stays.
+/// Continues an interrupted run. Finished rows stay; the unfinished row starts again.
 pub(crate) fn resume(folder: &Path) -> Result<bool, String> {
     let mut kept = Kept::read(folder)?;
     kept.resumed += 1;
@@ -131,7 +131,7 @@ pub(crate) fn resume(folder: &Path) -> Result<bool, String> {
     go_on(folder, kept, &rows, None)
 }
 
-/// Runs what is not done, and has all of it judged.
+/// Runs the unfinished rows, and judges all of them.
 fn go_on(folder: &Path, mut kept: Kept, rows: &[Row], repeat: Option<&Kept>) -> Result<bool, String> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
@@ -144,7 +144,7 @@ fn go_on(folder: &Path, mut kept: Kept, rows: &[Row], repeat: Option<&Kept>) -> 
         let until = match repeat.map(|before| before.rows.iter().find(|ran| ran.row == row.name())) {
             None => Until::Elapsed(Duration::from_secs_f64(part)),
             Some(Some(ran)) => Until::Steps(ran.steps),
-            // It did not run then.
+            // The row did not run in the run that is repeated.
             Some(None) => continue,
         };
         println!("{} …", row.name());
@@ -171,7 +171,7 @@ async fn one(row: &Row, seed: u64, history: &Path, until: Until) -> Result<Ran, 
     Ok(Ran { row: name, steps: outcome.steps, served_ms })
 }
 
-/// Has both checkers read the history, and prints the table. Returns whether all is as expected.
+/// Lets both checkers read the history, and prints the table. Returns whether everything is as expected.
 fn judge(folder: &Path, kept: &Kept, rows: &[Row]) -> Result<bool, String> {
     let path = folder.join("history.jsonl");
     let text = std::fs::read_to_string(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;

@@ -1,4 +1,4 @@
-//! Has TLC look at the specification: each claim, each claim without each of its rules, each broken assumption.
+//! Checks the specification with TLC: each claim, each claim without each of its rules, and each broken assumption.
 
 mod back;
 mod config;
@@ -17,13 +17,13 @@ use std::time::Duration;
 use crate::spec::config::{Config, Row, Wanted};
 use crate::spec::tlc::{Outcome, Report, Tlc, Until, places};
 
-/// How long a look with greater bounds may take. The weekly job has time for all of them.
+/// How long TLC may check one row at greater bounds. The weekly job has time for all of them.
 const LONGEST: Duration = Duration::from_secs(25 * 60);
 
-/// How many states of each claim are looked at where only its actions are counted.
+/// How many states of each row TLC checks if only the actions are counted.
 const GLANCE: u64 = 30_000;
 
-/// Checks what is named, or all, each until it has `states` distinct states. Returns whether everything is as it must be.
+/// Checks the named rows, or all, each until it has `states` distinct states. Returns whether every result is as it must be.
 pub(crate) fn run(names: &[String], longer: bool, states: Option<u64>) -> Result<bool, String> {
     if let Some((_, run)) = names.split_first().filter(|(name, _)| *name == "trace") {
         return trace::run(run);
@@ -62,7 +62,7 @@ pub(crate) fn run(names: &[String], longer: bool, states: Option<u64>) -> Result
     if whole || glance {
         println!("\n{counted}");
     }
-    // Of a part nothing else is to be expected.
+    // A part of the rows need not reach every action.
     never.retain(|_| whole);
     for action in &never {
         println!("never happened in any claim: {action}");
@@ -72,7 +72,7 @@ pub(crate) fn run(names: &[String], longer: bool, states: Option<u64>) -> Result
     Ok(wrong == 0 && never.is_empty())
 }
 
-/// Looks at two rows at a time: most of the time of a short one goes into starting TLC.
+/// Checks two rows at a time: a short row spends most of its time on starting TLC.
 fn check_all(tlc: &Tlc, spec: &Path, target: &Path, rows: &[Row], until: Until) -> Result<Vec<Report>, String> {
     let next = AtomicUsize::new(0);
     let work = || {
@@ -105,7 +105,7 @@ fn named(configs: Vec<Config>, names: &[String]) -> Result<Vec<Config>, String> 
     Ok(configs.into_iter().filter(|config| names.is_empty() || names.iter().any(|name| is(config, name))).collect())
 }
 
-/// A table as README.md has it.
+/// A table in the form of README.md.
 fn table(rows: &[Row], reports: &[Report]) -> String {
     let mut lines = vec![["claim", "bounds", "states", "time", "verdict"].map(str::to_owned)];
     for (row, report) in rows.iter().zip(reports) {

@@ -7,10 +7,10 @@ import time
 
 from observability import check, number, say, wait_for
 
-# From the moment at which a rule may fire: a scrape, an evaluation, and Alertmanager's group_wait of 10 s.
+# Counted from the moment at which a rule may fire: a scrape, an evaluation, and Alertmanager's group_wait of 10 s.
 WITHIN = 30
 STUCK_AFTER = 10
-# For how long nobody may be told twice.
+# How long the pager must stay quiet after a page.
 QUIET = 30
 
 
@@ -61,7 +61,7 @@ def deleted(fleet):
     fleet.say("guard-0", "wait gate:open:<id> gate:open:2")
     scraped(fleet, "gate:open:<id>")
     fleet.tell_store("a", "SET gate:open:2 mine PX 600000")
-    # Its next renewal notices, a third of the lease later.
+    # The next renewal notices the loss, a third of the lease later.
     return time.time() + 2, [fleet.members["gate-0"].instance, "1 in guard", "stolen"]
 
 
@@ -75,7 +75,7 @@ def persisted(fleet):
     wait_for("a scrape of the holder", lambda: number(fleet.server, 'sum(distributed_lock_held{job="depot"})'))
     holder = fleet.kill("depot-0")
     fleet.tell_store("a", "PERSIST depot:ramp:3")
-    # The inspector of these processes looks every ten seconds.
+    # The inspector of these processes scans every ten seconds.
     return time.time() + 10, [holder, "1 in truck", "lockctl list --prefix"]
 
 
@@ -123,7 +123,7 @@ def degraded(fleet):
     for member in members:
         fleet.start_store(member)
     url = "redlock://" + ",".join(fleet.address(member) for member in members)
-    # Else members without data count only when the longest lease is over.
+    # Otherwise members without data count only after the longest lease has ended.
     subprocess.run([fleet.options.lockctl, "--url", url, "quorum", "init"], check=True, capture_output=True)
     fleet.add("vault-0", members, url=url)
     scraped(fleet, "shop:order:<id>", ".*")
@@ -143,7 +143,7 @@ def forgetful(fleet):
     return time.time(), [fleet.address("t"), "lockctl list"]
 
 
-# What goes wrong, the alert that must be heard, and the service that is in its labels or the lock.
+# The fault, the alert that must fire, and the service in its labels or the lock.
 FAULTS = [
     (stuck, "LockStuckWithWaiters", {"lock": "till:close:<shop>"}),
     (stuck_and_silent, "LockStuckWithWaiters", {"lock": "press:run:<id>"}),
@@ -184,7 +184,7 @@ def inject(fleet):
     say(f"the last page is due in {last - time.time():.0f} s")
     while time.time() < last + QUIET and not all(pages_of(fleet, alert, labels) for _, alert, labels, *_ in expected):
         time.sleep(0.2)
-    # Whatever else is told, is told by now.
+    # Any other notification has arrived by now.
     time.sleep(QUIET)
     problems, heard = [], 0
     for what, alert, labels, due, words, began in expected:

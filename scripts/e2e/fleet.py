@@ -12,7 +12,7 @@ import observability as e2e
 from observability import check, fetch, talk, wait_for
 
 SCRAPE = 5
-# Names of services and the stores that they use.
+# Names of services, and the stores that they use.
 SERVICES = {"shop": ["a"], "billing": ["b"], "worker": ["a", "b"]}
 PODS = {"shop": 3, "billing": 2, "worker": 2}
 
@@ -102,7 +102,7 @@ class Fleet:
         environment = {"LOCK_IDLE": "1"} if idle else {}
         member = e2e.start(name, [self.options.member, port, name], self.options, stdin=subprocess.PIPE, LOCK_URL=urls, **environment)
         member.port, member.instance = port, f"127.0.0.1:{port}"
-        # Ready is what has reached its stores: one that is scraped before tells of none.
+        # A process is ready when it has reached its stores. A scrape before that would report a missing store.
         connected = r"(?m)^distributed_lock_backend_connected\{.*\} 1(?:\.0)?$"
         wait_for(name, lambda: len(re.findall(connected, fetch(f"http://127.0.0.1:{port}/metrics"))) >= len(stores))
         self.members[name] = member

@@ -18,14 +18,14 @@ MINUTE = 60
 END = 62 * MINUTE
 TTL = 30
 STORE = "redis:6379"
-# Seconds of holding and of pause: many short holds, some of a minute, a job that runs for three.
+# Seconds of holding and of pause: many short holds, some of a minute, and a job that runs for three.
 LOCKS = {"shop:order:<id>": ((0.05, 2), (0.1, 1)), "shop:report": ((40, 80), (60, 200)), "worker:sweep": ((150, 180), (30, 60))}
 TAKEN_BY = {"shop": ["shop:order:<id>", "shop:report"], "worker": ["shop:order:<id>", "worker:sweep"]}
 
 OUTAGE = (35 * MINUTE, 35 * MINUTE + 70)
 CLOCK_STEP = (45 * MINUTE, 3600)
 STUCK_FROM, STUCK_AFTER = 56 * MINUTE, 120
-# What an outage of the store really brings besides its page: the morning may know that callers failed and waited.
+# Warnings that an outage of the store causes besides its page: callers really failed and waited.
 CONSEQUENCES = ["LockStoreErrors", "LockRenewalsFailing", "LockAcquireTimeouts", "LockWaitBudgetBurn", "LockReleaseAbandoned"]
 
 
@@ -53,7 +53,7 @@ class Pod:
                 hold = Hold(lock, at, at + chance.uniform(*held))
                 if sticks and lock == "shop:report" and hold.end > STUCK_FROM:
                     hold = Hold(lock, STUCK_FROM, END * 2)
-                # A shutdown frees what is held; a killed process frees nothing.
+                # A shutdown frees the held locks; a killed process frees none.
                 hold.end = min(hold.end, end)
                 self.holds.append(hold)
                 at = hold.end + chance.uniform(*pause)
@@ -114,7 +114,7 @@ class Pod:
 
 def fleet(chance):
     pods = []
-    # Two deploys of the shop, pod by pod: the new one runs before the old one is told to stop.
+    # Two deploys of the shop, pod by pod: the new pod runs before the old one is stopped.
     for number in range(3):
         first, second = 10 * MINUTE + 40 * number, 30 * MINUTE + 40 * number
         pods.append(Pod(chance, "shop", f"shop-v1-{number}", -chance.uniform(100, 3600), first + 20))
@@ -124,7 +124,7 @@ def fleet(chance):
     for number in range(3):
         pods.append(Pod(chance, "shop", f"shop-extra-{number}", 20 * MINUTE + 5 * number, 50 * MINUTE))
     pods.append(Pod(chance, "worker", "worker-0", -chance.uniform(100, 3600), steps_its_clock=True))
-    # Killed while it works, and restarted in its place half a minute later.
+    # Killed while it works, and replaced half a minute later.
     pods.append(Pod(chance, "worker", "worker-1", -chance.uniform(100, 3600), 25 * MINUTE, killed=True))
     pods.append(Pod(chance, "worker", "worker-1", 25 * MINUTE + 30))
     return pods
@@ -146,10 +146,10 @@ class Series:
             words, before = [], None
             for step in range(END // STEP):
                 value = values.get(step)
-                # A target that is gone leaves a marker, once.
+                # A target that is gone leaves one stale marker.
                 words.append(f"{value:.3f}" if value is not None else "_" if before is None else "stale")
                 before = value
-            # promtool reads a marker in the middle, and needs something behind it.
+            # promtool reads a marker only if a value follows it.
             lines.append(f"      - series: '{name}{{{pairs}}}'\n        values: '{' '.join(words)}'")
         return "\n".join(lines)
 
@@ -172,7 +172,7 @@ def play(chance):
         elif elected not in alive:
             elected = chance.choice(alive)
         if elected in alive and not OUTAGE[0] <= at < OUTAGE[1] and (scan is None or at - scan[0] >= 30):
-            # A moment before the scrape: what is held then may be free by now, and the other way round.
+            # Values are from a moment before the scrape: a lock that was held then may be free by now, and the other way round.
             then = at - chance.uniform(0, STEP)
             scan = at, then, {lock: in_store(pods, lock, then) for lock in LOCKS}
         if elected in alive and scan:
@@ -205,12 +205,12 @@ def expectations():
 
     page, others = ', severity="critical"', f', alertname!~"{"|".join(CONSEQUENCES)}"'
     return [
-        # Deploys, a scale-up and a crash: not even a warning.
+        # Deploys, a scale-up and a crash cause no alert, not even a warning.
         (*fired("34m", "34m30s"), []),
-        # The outage: one page for each service, and none for the locks that were lost in it. It ends with the outage.
+        # The outage causes one page for each service, and none for the locks that were lost in it. The page ends with the outage.
         (*fired("56m", "56m", page), [("LockStoreUnreachable", 2)]),
         (*fired("17m", "56m", page), []),
-        # The clock: a warning about the clock.
+        # The clock causes a warning about the clock.
         (*fired("56m", "56m", others), [("LockStoreUnreachable", 2), ("LockClockSkew", 1)]),
         # A lock that really is stuck pages.
         (*fired("4m", "61m", page), [("LockStuckWithWaiters", 1)]),
@@ -221,7 +221,8 @@ def main():
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--rules", required=True)
     arguments.add_argument("--to", required=True)
-    # Another hour each time finds what nobody thought of, and tells nothing of the change that it is run for: --seed says which.
+    # Another seed plays another hour, which may find unexpected problems. They need not come from the change under
+    # test, so the seed is fixed by default.
     arguments.add_argument("--seed", type=int, default=1)
     options = arguments.parse_args()
     print(f"the hour of --seed {options.seed}", flush=True)

@@ -15,15 +15,16 @@ import tempfile
 import time
 import urllib.request
 
-# For a browser on a machine that does much else.
+# Long enough for a browser on a busy machine.
 PATIENCE = 120
 
-# The screens on which the page is read: a phone, a small laptop, and a monitor. Each is a frame of that size in a page: a window of
-# the full Chromium is never narrower than 500 pixels, and a frame is as narrow as it is told, in any browser.
+# The screens of readers: a phone, a small laptop, and a monitor. Each is a frame of that size in a page. A window of
+# the full Chromium is never narrower than 500 pixels, but a frame has its given width in any browser.
 SCREENS = [(390, 844), (1280, 800), (1920, 1080)]
 
-# Writes into the page how wide it came out, where the words of the first row stand, and which parts of call sites are broken: they
-# may be broken only between their parts. The page itself may run no script. What is found goes to the page around the frame.
+# Measures the width of the page, the first row's cells on the screen, and broken parts of call sites. A call site may
+# be broken only between its parts. The page forbids scripts, so that rule is removed first. The results go to the page
+# around the frame.
 MEASURE = """<script>
 const lines = text => {
   const range = document.createRange();
@@ -71,7 +72,7 @@ class Page(html.parser.HTMLParser):
         if self.at[-1:] == ["title"]:
             self.title += data
         if "tr" in self.at and self.rows and data.strip():
-            # A place where a long word may be broken is inside of the word.
+            # A `<wbr>` is a possible break inside a word, so the text after it continues the word.
             if self.at[-1:] == ["wbr"]:
                 self.rows[-1][1][-1] += data.strip()
             else:
@@ -83,13 +84,13 @@ def open_page(address, work):
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if not browser:
         raise RuntimeError("no Chromium; scripts/need-observability.sh installs one")
-    # Without its sandbox, which needs more rights than a container has: it opens nothing but our own pages.
+    # Without the sandbox, which needs more rights than a container has. The browser opens only pages of this test.
     command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
                "--disable-background-networking", "--hide-scrollbars", "--window-size=1280,800"]
     why = []
-    # On a busy machine a browser may fail to start, or hang; three times is a fault.
+    # On a busy machine a browser may fail to start, or hang. Three failures are a fault.
     for _ in range(3):
-        # One that was killed leaves its lock behind in its folder.
+        # A killed browser leaves its lock file behind in its folder.
         with tempfile.TemporaryDirectory(dir=work, ignore_cleanup_errors=True) as folder, open(f"{work}/browser.log", "ab") as log:
             child = subprocess.Popen([*command, f"--user-data-dir={folder}", "--dump-dom", address], stdout=subprocess.PIPE, stderr=log,
                                      env={**os.environ, "HOME": work}, start_new_session=True)
@@ -117,7 +118,7 @@ def end_all_of(child):
 
 def check(address, work, stuck, site, hostile, expect):
     """Looks at the page as somebody on call does. `expect` takes whether something holds, and what."""
-    # Those who wait give up and come again, and who has the other key lets go of it now and then: one look may fall between.
+    # Waiters give up and return, and the holder of the other key releases it now and then, so a single read may miss them.
     until = time.time() + PATIENCE
     while True:
         page = open_page(address, work)
@@ -135,7 +136,7 @@ def check(address, work, stuck, site, hostile, expect):
 
     expect(rows and hostile in rows[0], f"the key that contains HTML is shown as it is: {rows}")
     expect(not page.elements & {"img", "script"}, f"it makes no element: {page.elements}")
-    # The same key in a page that does not escape it does run, so this browser would have shown it.
+    # Without escaping, the same key does run a script. So this browser would have shown it.
     with open(f"{work}/unescaped.html", "w", encoding="utf-8") as file:
         file.write(f"<!doctype html><title>Locks</title><p>{hostile}</p>")
     control = open_page(f"file://{work}/unescaped.html", work)
@@ -146,7 +147,7 @@ def check_on_screens(address, work, expect):
     """Looks at the page on screens of several sizes: nothing is cut off, call sites are whole, and the worst lock is read without
     moving the page."""
     until = time.time() + PATIENCE
-    # The list of waits that are over has keys too.
+    # The list of ended waits contains keys too.
     while True:
         with urllib.request.urlopen(address, timeout=PATIENCE) as answer:
             page = answer.read().decode()
@@ -154,7 +155,7 @@ def check_on_screens(address, work, expect):
             break
         time.sleep(0.1)
     expect('<li><bdi class="key">' in page, "waits that are over are listed")
-    # With keys that are longer than a line everywhere. Without what forbids scripts, and without reloading.
+    # Every key is longer than a line. The rule against scripts and the reloading are removed.
     page = re.sub(r'(<bdi class="key">)[^<]*', r"\1" + "k" * 60, page)
     page = re.sub(r'<meta http-equiv="[^>]*>', "", page) + MEASURE
     for wide, high in SCREENS:

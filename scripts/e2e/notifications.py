@@ -32,7 +32,7 @@ def run(options):
         messages.clear()
         send(port, alerts)
         wait_for(f"the messages {expected} of {what}", lambda: all(message in told() for message in expected))
-        # It waits as long as those before it have waited, so any other message of theirs has come before it.
+        # Waits as long as the earlier alerts did, so any other message of theirs arrives before it.
         send(port, [alert("Last", WARNING, cluster=what)])
         wait_for(f"the last message of {what}", lambda: any("Last" in names for _, names in messages))
         check(told() == expected, f"{what} leads to {expected}: {told()}")
@@ -57,7 +57,7 @@ def run(options):
          alert("LockStoreErrors", WARNING, **away),
          *[alert(name, severity, store="redis:6379", lock=lock, **away) for lock in locks
            for name, severity in [("LockLost", CRITICAL), ("LockRenewalsFailing", WARNING), ("LockReleaseAbandoned", WARNING)]])
-    # The first group is told at once; one store in it with another would wait for group_interval.
+    # The first group is sent at once. A group with both stores would wait for group_interval.
     tell("two stores that refuse", [("pager", ["LockStoreRefuses"]), ("pager", ["LockStoreRefuses"])],
          *[alert("LockStoreRefuses", CRITICAL, node=node, cluster="eu", namespace="test", job="api") for node in ["one:1", "two:1"]])
     tell("a loss in a service that reaches its store", [("pager", ["LockLost"])],

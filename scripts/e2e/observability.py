@@ -23,19 +23,19 @@ import urllib.request
 import live_view
 
 STUCK_AFTER = 5
-# For whatever is slow. What is waited for has a cause that comes sooner; nothing here ends because a time is over.
+# A limit for slow machines. Each wait has a cause that comes sooner; a pass never depends on the limit.
 PATIENCE = 120
-# The lock that "One lock" is opened for: of the stuck one no hold has ended yet.
+# The lock that "One lock" is opened for. The stuck lock has no ended hold yet.
 CONTENDED = "demo:contended:stock:<run>"
-# What the store has and no process: the lock of a process that was killed, and one that never expires.
+# Locks in the store without a process: the lock of a killed process, and one that never expires.
 ORPHANS = {"demo:orphaned:export:<run>", "demo:eternal:migration:<run>"}
-# What this demo makes fire when alerts wait for seconds instead of minutes. Everything else has to stay silent.
+# Alerts that this demo fires when delays are seconds instead of minutes. All others must stay silent.
 EXPECTED = {"LockStuck", "LockStuckWithWaiters", "LockLost", "LockOrphanedHold", "LockKeyWithoutTtl", "LockDeadlock", "LockOrderInverted"}
 # Waits of three seconds in vain and slow grants are part of the demo.
 ALLOWED = EXPECTED | {"LockAcquireTimeouts", "LockWaitersPilingUp", "LockWaitBudgetBurn"}
-# A machine that is busy with other tests really is late, and with such short delays these say so.
+# A machine that is busy with other tests really is late, so with such short delays these alerts may fire.
 ON_A_BUSY_MACHINE = {"LockStoreErrors", "LockStoreSlow", "LockRenewalsFailing", "LockWatchdogLate", "LockLeaseNearlyLost", "LockReleaseAbandoned"}
-# With a second for each scrape, one that comes late fails, and its process was silent.
+# With a scrape each second, a late scrape fails, and its process counts as silent.
 WHERE_SCRAPES_FAILED = {"LockHolderSilent"}
 
 children = []
@@ -43,7 +43,7 @@ notified = []
 
 
 def main():
-    # Whatever hangs, this ends: far beyond all that is waited for.
+    # Ends this script if anything hangs, long after every other limit.
     watchdog = threading.Timer(1800, lambda: (say("took too long"), end_children(), os._exit(1)))
     watchdog.daemon = True
     watchdog.start()
@@ -94,7 +94,7 @@ def run(options):
     check([alert["labels"]["lock"] for alert in fired] == [lock], f"only the stuck lock is called stuck: {fired}")
     site = fired[0]["labels"]["site"]
     check("scenes.rs:" in site, f"the alert names the call site: {site}")
-    # How late that may be is checked by promtool, which has no machine to wait for.
+    # promtool checks how long this may take, on a virtual clock.
     say(f"LockStuck fired {after:.1f} s after the grant, {after - STUCK_AFTER:.1f} s after the threshold, lock still held")
 
     told = wait_for("the webhook", lambda: [alert for alert in notified if alert["labels"]["alertname"] == "LockStuckWithWaiters"])
@@ -142,15 +142,15 @@ def check_lockctl(options, redis, demo, key, site):
     def look(*words):
         command = [options.lockctl, "--url", f"redis://127.0.0.1:{redis}", *words, "--json"]
         done = subprocess.run(command, capture_output=True, check=False)
-        # A server that is slow to answer is one that lockctl cannot read: it says so, and is asked again.
+        # If the server is slow, lockctl may fail with an error. Then it is called again.
         return json.loads(done.stdout) if done.returncode == 0 else say(f"{words[0]}: {done.stderr.decode().strip()}")
 
-    # Those who wait give up and come again.
+    # Waiters give up and return.
     seen = wait_for("waiters in the store's queue", lambda: (found := look("waiters", key)) and found["waiters"] and found)
     check(seen["holder"]["site"] == site, f"lockctl names the holder: {seen}")
     check("scenes.rs:" in seen["waiters"][0]["site"] != site, f"lockctl names who waits: {seen}")
 
-    # Clocks are compared by two readings, between which a busy machine may do something else.
+    # The clocks are compared by two readings, and a busy machine may pause between them.
     def why():
         found = look("why", key, "--live-view", f"http://127.0.0.1:{demo}")
         return found and found.get("process") and found["process"]["clock_ahead_seconds"] == 0 and found
@@ -172,7 +172,7 @@ def force_as_the_runbook_says(options, server, redis, key):
 
     stolen = 'sum(distributed_lock_lost_total{lock="demo:typed:<text>", reason="stolen"})'
     before = number(server, stolen)
-    # Its holder lets go of it every five seconds, also between the two commands.
+    # Its holder releases it every five seconds, perhaps between the two commands.
     wait_for("the lock that is forced", force)
     fired = wait_for("LockTakenAway", lambda: server.firing("LockTakenAway"))
     check([(one["labels"]["lock"], one["labels"]["reason"]) for one in fired] == [("demo:typed:<text>", "revoked")], f"a forced lock is told as such: {fired}")
@@ -193,12 +193,12 @@ def hang(server, story):
 
 
 def site_hold(lock):
-    # As it was scraped last: a scrape that fails is no release.
+    # The value of the last scrape: a failed scrape is not a release.
     return f'max(last_over_time(distributed_lock_site_oldest_hold_start_timestamp_seconds{{lock="{lock}"}}[5m]))'
 
 
-# What one server without replicas and without redis_exporter has none of, commands that are stuck and jobs that are late: their panels are empty, as they
-# should be.
+# Metrics that a single server without replicas and redis_exporter lacks, stuck commands and late jobs. Their panels
+# must be empty.
 NOT_HERE = ("confirm_seconds", "quorum_", "redirections", "slots_open", "job_overdue", "commands_stuck", "redis_")
 
 
@@ -212,7 +212,7 @@ def check_queries(options, server, lock, site):
         expr = expr.replace("$job", ".+").replace("$instance", ".+").replace("$cluster", ".*").replace("$namespace", ".*").replace("$store", ".*")
         where = f"{query['dashboard']} / {query['panel']}: {expr}"
         may_be_empty = any(name in expr for name in NOT_HERE)
-        # A contended lock is free now and then, for the moment of one scrape.
+        # A contended lock is free now and then, at the moment of one scrape.
         until = time.time() + (0 if may_be_empty else PATIENCE)
         while True:
             result = server.query(expr)
@@ -223,7 +223,7 @@ def check_queries(options, server, lock, site):
             time.sleep(0.7)
         if not finite and not may_be_empty:
             empty.append(where)
-        # Also leases: what is left of one is told by the clock of its process, and so never less than nothing.
+        # Leases too: the rest of a lease is measured by the clock of its process, so it is never negative.
         least, most = {"percentunit": (0, 1), "s": (-0.1, 4000), "ops": (0, 1e5), "short": (0, 1e5)}[query["unit"]]
         check(all(least <= value <= most for value in finite), f"plausible: {where}: {values}")
         asked[query["dashboard"], query["panel"]] = expr
@@ -251,15 +251,15 @@ def check_queries(options, server, lock, site):
         found = sorted(server.query(ages), key=lambda one: -float(one["value"][1]))
         return found and (found[0]["metric"]["lock"], found[0]["metric"]["site"])
 
-    # A leader of before may be older, until the next one is elected.
+    # A previous leader's hold may be older until the next leader is elected.
     wait_for("the table names the holder first", lambda: oldest() == (lock, site))
     shows("the contended lock is contended", on_call("Contended share"), lambda found: CONTENDED in above(0.3, found))
-    # The stuck one and the contended one, each as a share of the time.
+    # The stuck lock and the contended one, each as a share of the time.
     shows("those who make others wait are named", on_call("Who makes them wait"),
           lambda found: {lock, CONTENDED} <= above(0.5, found))
     fleet = {panel: expr for (dashboard, panel), expr in asked.items() if dashboard == "Locks: fleet"}
     shows("one key has no lease", fleet["Keys without a lease"], lambda found: found and value(found) == 1)
-    # A lock that changes hands between the scan and the scrape looks like one of them, for a moment.
+    # A lock that changes hands between the scan and the scrape looks like one of them for a moment.
     wait_for("the fleet counts what nobody holds", lambda: number(server, fleet["Locks without a holder"]) == len(ORPHANS))
     named = on_call("Held in the store, but by no process that is scraped")
     wait_for("and names it", lambda: {one["metric"]["lock"] for one in server.query(named)} == ORPHANS)
@@ -363,7 +363,7 @@ def free_ports(count):
         with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
             first_of_system = int(file.read().split()[0])
     except OSError:
-        # Where it is another system: what most of them do.
+        # The default of most other systems.
         first_of_system = 32_768
     ports, candidates = [], list(range(min(10_000, first_of_system // 2), first_of_system))
     random.shuffle(candidates)

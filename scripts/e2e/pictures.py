@@ -13,7 +13,7 @@ import urllib.parse
 import live_view
 import observability as e2e
 
-# How much of the incident a picture shows, and how finely.
+# The length of the incident in a picture, and its resolution.
 SECONDS, STEP = 90, 1
 CHOSEN = {"one-lock": {"lock": "demo:stuck:books:<run>"}}
 
@@ -47,9 +47,9 @@ def write(options, server):
     for file in ["on-call", "one-lock", "fleet"]:
         with open(f"{options.dashboards}/grafana/dashboards/{file}.json", encoding="utf-8") as text:
             dashboard = json.load(text)
-        # With every row open.
+        # All rows are open.
         dashboard["panels"] = [one for panel in dashboard["panels"] for one in [panel, *panel.pop("panels", [])]]
-        # Every lock, store and process, but for the lock that a page is about.
+        # Every lock, store and process, except on a page about one lock.
         chosen = {variable["name"]: ".*" for variable in dashboard["templating"]["list"]} | CHOSEN.get(file, {})
         for panel in dashboard["panels"]:
             panel["data"] = [ask(server, target, chosen, end) for target in panel.get("targets", [])]
@@ -61,7 +61,7 @@ def write(options, server):
 
 def ask(server, target, chosen, end):
     expr = target["expr"].replace("$__rate_interval", "10s")
-    # The longest name first: one may begin with another.
+    # The longest name comes first, since a name may be the start of another.
     for name in sorted(chosen, key=len, reverse=True):
         expr = expr.replace(f"${name}", chosen[name])
     assert not re.search(r"\$[a-z_]", expr), f"a variable without a value in {expr}"

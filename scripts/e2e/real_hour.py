@@ -8,7 +8,7 @@ import observability as e2e
 from fleet import PODS, SERVICES, Fleet
 from observability import check, say
 
-# With less than that there is no time for delays of minutes.
+# A shorter run has no time for delays of minutes.
 SHORT = 10
 
 
@@ -30,7 +30,7 @@ def healthy(fleet, seconds):
             fleet.add(f"{service}-v0-{number}", SERVICES[service])
     began, version = time.time(), 0
     say(f"{sum(PODS.values())} processes of {len(PODS)} services run")
-    # As often as an hour allows, and at least once.
+    # As many as an hour allows, and at least one.
     rounds = max(1, int(seconds // 900))
     for turn in range(rounds):
         for step, service in enumerate(PODS):

@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 LABELS = r"\([^()]*\)"
-# A series as it is, or as it was before the last scrape, where that one failed.
+# A series, or its value before the last scrape if that scrape failed.
 REMEMBERED = re.compile(
     r"\((?P<series>distributed_lock_\w+(?:\{[^}]*\})?) or \((?P<last>last_over_time\((?P=series)\[\w+\]\))"
     rf"(?P<down> and on {LABELS} \(max by {LABELS} \(up\) == 0\))"
@@ -73,7 +73,7 @@ def main():
             file.write(cases.replace("[alerts.yml, recording_rules.yml]", f"[without-{number}.yml, {recording}]"))
         done = subprocess.run(["promtool", "test", "rules", f"{options.work}/without-{number}-cases.yml"], capture_output=True, check=False)
         said = done.stdout.decode() + done.stderr.decode()
-        # A rule that cannot be read is no rule that fires at the wrong time.
+        # Counts the failing cases. A rule that cannot be parsed has none, and so proves nothing.
         return said.count("expr: ") if done.returncode else 0, said
 
     def look(number, what, alert, change):

@@ -5,7 +5,7 @@ as_root() {
     if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi
 }
 
-# A mirror may be slow or busy; one that is down is an error.
+# Retries, because a mirror may be slow or busy. A mirror that stays down is an error.
 try() {
     for pause in 5 20 fail; do
         if "$@"; then return; fi
@@ -15,7 +15,7 @@ try() {
     done
 }
 
-# install WHAT MANAGER=PACKAGES…, the packages by the names that each manager knows.
+# install WHAT MANAGER=PACKAGES…, with the names of the packages in each manager.
 install() {
     what=$1
     shift
@@ -27,7 +27,7 @@ install() {
         case $manager in
             apt-get)
                 try as_root apt-get update -qq
-                # Packages would start services of their own, which nobody needs here.
+                # RUNLEVEL=1 keeps the packages from starting their services.
                 try as_root env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y -qq --no-install-recommends $packages
                 ;;
             dnf) try as_root dnf install -y $packages ;;

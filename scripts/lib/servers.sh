@@ -5,20 +5,20 @@ folder=$(mktemp -d)
 pids=
 stop() {
     for pid in $pids; do kill -9 "$pid" 2>/dev/null || true; done
-    # Until they have ended, they may still write into it.
+    # The servers may write into the folder until they have ended.
     wait 2>/dev/null || true
     rm -rf "$folder"
 }
 trap stop EXIT
-# A terminal that is closed ends this script, but no server.
+# A closed terminal ends this script but not the servers, so the trap must stop them.
 trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# say WORDS…: to whoever waits meanwhile.
+# say WORDS…: prints progress on the error output.
 say() { echo "${0##*/}: $*" >&2; }
 
-# go_on COMMAND…: says where the servers are, and what comes now.
+# go_on COMMAND…: prints where the servers are, and the command that follows.
 go_on() {
     say "ready: LOCK_URL=$LOCK_URL"
     case $1 in
@@ -30,7 +30,7 @@ go_on() {
 
 cli() { redis-cli -h 127.0.0.1 -p "$@" 2>/dev/null; }
 
-# wait_for SENTENCE EXPRESSION COMMAND…: until the command prints a line like the expression. The sentence says that it never did.
+# wait_for SENTENCE EXPRESSION COMMAND…: waits until the command prints a matching line. The sentence is the error if it never does.
 wait_for() {
     sentence=$1 expression=$2
     shift 2
@@ -45,17 +45,17 @@ wait_for() {
     done
 }
 
-# first_port BASE COUNT: where a row of ports begins, another one for each run, below those that the system gives away by itself.
+# first_port BASE COUNT: the first of some ports in a row. It differs between runs, and is below the system's ephemeral ports.
 first_port() { echo $(($1 + $$ % 1500 * $2)); }
 
-# start PORT WORDS…: a server with further words of its command line. Its process id is in `pid` then.
+# start PORT WORDS…: starts a server with more arguments. Sets `pid` to its process id.
 start() {
     port=$1
     shift
     redis-server "$@" --port "$port" --bind 127.0.0.1 --save "" --appendonly no --dir "$folder" >"$folder/$port.log" 2>&1 &
     pid=$!
     pids="$pids $pid"
-    # Another server on this port would have answered too.
+    # Compares the process id, since another server on this port would answer too.
     wait_for "redis-server does not start on port $port; run this again" "^process_id:$pid\$" cli "$port" INFO server
 }
 

@@ -1,22 +1,22 @@
-//! What a task asks for.
+//! The kinds of access that a task may request.
 
 use serde::{Deserialize, Serialize};
 
-/// What the tasks of one run want.
+/// The access that the tasks of one run request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Wants {
-    /// The lock for themselves.
+    /// Exclusive access.
     Alone,
-    /// To read, this many times in a hundred, else to write.
+    /// Read access this many times in a hundred, otherwise write access.
     Reads(u32),
-    /// One of so many permits.
+    /// One of this many permits.
     Permits(u32),
-    /// Any of so many segments, for themselves.
+    /// Exclusive access to any one of this many segments.
     Segments(u32),
 }
 
 impl Wants {
-    /// Returns what the next acquire asks for.
+    /// Returns the access for the next acquire.
     pub(crate) fn next(self) -> Access {
         match self {
             Self::Reads(percent) if fastrand::u32(0..100) < percent => Access::Read,
@@ -27,19 +27,19 @@ impl Wants {
     }
 }
 
-/// What one acquire asks for.
+/// The access of one acquire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     Alone,
     Read,
-    /// One of so many permits.
+    /// One of this many permits.
     Permit(u32),
-    /// Any of so many segments.
+    /// Any one of this many segments.
     Segment(u32),
 }
 
 impl Access {
-    /// Returns how many may be inside at a time.
+    /// Returns how many tasks may be inside at once.
     pub(crate) fn inside(self) -> u32 {
         match self {
             Self::Alone | Self::Segment(_) => 1,

@@ -8,15 +8,15 @@ use crate::contestant::access::Access;
 /// The lease that every contestant asks for, ms.
 pub(crate) const TTL_MS: u64 = 30_000;
 
-/// Something that takes and releases locks. Clones share connections.
+/// A library or a plain command that takes and releases locks. Clones share connections.
 pub(crate) trait Contestant: Clone + Send + Sync + 'static {
-    /// The proof of a lock that is held.
+    /// The guard of a held lock.
     type Held: Send + 'static;
 
-    /// Takes a lock, however long that takes. Returns its fencing token, 0 if it has none.
+    /// Takes a lock, without a time limit. Returns its fencing token, or 0 if it has none.
     fn acquire(&self, key: &str, access: Access) -> impl Future<Output = Result<(Self::Held, u64)>> + Send;
 
-    /// Returns which part of the key is held, if that is not all of it.
+    /// Returns the held part of the key, if the lock covers only a part.
     fn part(_held: &Self::Held) -> u32 {
         0
     }

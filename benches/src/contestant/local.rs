@@ -1,4 +1,4 @@
-//! The bound for one process: a tokio mutex, which is fair and uses no store.
+//! The bound for one process: a tokio mutex, which is fair and needs no store.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::Result;
 use crate::contestant::access::Access;
 use crate::contestant::contract::Contestant;
 
-/// One mutex for every key, so it is only for work on a single key.
+/// One mutex for every key, so it only suits work on a single key.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Local(Arc<Mutex<()>>);
 

@@ -1,4 +1,4 @@
-//! The contestants: all do the same work in the same loop.
+//! The contestants. All do the same work in the same loop.
 
 mod access;
 mod contract;
@@ -23,27 +23,27 @@ pub(crate) use store::Store;
 pub(crate) enum Kind {
     /// redis-rs alone: `SET NX PX`, and a script that compares and deletes.
     Raw {
-        /// Whether the connection sends without delay, which redis-rs 1.x does only on request.
+        /// Whether the connection sets TCP_NODELAY, which redis-rs 1.x does only on request.
         nodelay: bool,
     },
     /// The crate rslock.
     Rslock {
-        /// The longest pause between two tries; its default if `None`.
+        /// The longest pause between two retries; the default of rslock if `None`.
         retry_ms: Option<u64>,
     },
-    /// A mutex of this process: no store at all.
+    /// A mutex in this process, without a store.
     Local,
-    /// This library, with all defaults of a user.
+    /// This library with its default settings.
     Ours {
-        /// Whether a release returns before the answer of the store.
+        /// Whether a release returns before the store has answered.
         background: bool,
     },
-    /// The same, over another kind of store.
+    /// This library over another kind of store.
     Over(Store),
-    /// Somebody else's lock, by its place among the adapters.
+    /// A lock of another library, by its number among the adapters.
     Peer {
         number: usize,
-        /// Whether it is compiled while it runs, and is slow at first.
+        /// Whether its language is compiled at run time, and therefore slow at first.
         warms_up: bool,
     },
 }

@@ -1,4 +1,4 @@
-//! This library, as a user gets it: tokens, holder info, watchdog, and metrics installed.
+//! This library as a user gets it: tokens, holder info, watchdog, and metrics installed.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -10,12 +10,11 @@ use crate::contestant::access::Access;
 use crate::contestant::contract::{Contestant, TTL_MS};
 use crate::contestant::store::Store;
 
-/// A manager with the default settings, except for a longer wait, since the others wait for ever
-/// too.
+/// A manager with the default settings, except that it waits without a limit, as the other contestants do.
 #[derive(Clone, Debug)]
 pub(crate) struct Ours {
     locks: LockManager,
-    /// The segments of the one key that has them.
+    /// The segments of the one segmented key.
     segments: Arc<OnceLock<Striped>>,
 }
 

@@ -1,4 +1,4 @@
-//! The floor of the protocol: one command to take, one script to release, nothing else.
+//! The floor of the protocol: one command to acquire and one script to release.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -15,7 +15,7 @@ static RELEASE: LazyLock<Script> = LazyLock::new(|| {
     Script::new("if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0")
 });
 
-/// The longest pause before a taken lock is tried again, ms.
+/// The longest pause before a retry on a held lock, ms.
 const RETRY_MS: u64 = 2;
 
 /// One multiplexed connection of redis-rs.
@@ -23,7 +23,7 @@ const RETRY_MS: u64 = 2;
 pub(crate) struct Raw(MultiplexedConnection);
 
 impl Raw {
-    /// Connects. The response time-out of redis-rs is off, which makes this faster than its default.
+    /// Connects. The response time-out of redis-rs is off, so this contestant is faster than its default.
     pub(crate) async fn connect(port: u16, nodelay: bool) -> Result<Self> {
         let mut info: ConnectionInfo = ("127.0.0.1", port).into_connection_info()?;
         if nodelay {

@@ -1,4 +1,4 @@
-//! The crate rslock: what Rust services use today.
+//! The crate rslock, which Rust services use today.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The kinds of stores that we keep locks in.
+//! The kinds of stores that this library can keep locks in.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,20 +7,20 @@ use serde::{Deserialize, Serialize};
 pub(crate) enum Store {
     /// One server.
     Server(u16),
-    /// One server with a replica that must have a lock before it counts.
+    /// One server with a replica. A lock counts only after the replica has confirmed it.
     Acked(u16),
-    /// The master that a sentinel names.
+    /// The master that a sentinel publishes.
     Sentinel(u16),
-    /// The masters of a cluster, by one of them.
+    /// The masters of a cluster, found through one of them.
     Cluster(u16),
-    /// A majority of three.
+    /// A majority of three members.
     Three([u16; 3]),
-    /// A majority of five.
+    /// A majority of five members.
     Five([u16; 5]),
 }
 
 impl Store {
-    /// Returns the URL that a user writes.
+    /// Returns the URL for this store, as a user would write it.
     pub(crate) fn url(self) -> String {
         let host = |port: u16| format!("127.0.0.1:{port}");
         let hosts = |ports: &[u16]| ports.iter().map(|port| host(*port)).collect::<Vec<_>>().join(",");

@@ -1,4 +1,4 @@
-//! Starts the processes of one run, gives the signal, and combines their results.
+//! Starts the processes of one run, gives the start signal, and combines their results.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub(crate) struct Sample {
     /// Processor time of all processes, per acquisition.
     pub(crate) client_us: Option<f64>,
     pub(crate) server_us: Option<f64>,
-    /// The server's time in scripts, as it counts it, per acquisition.
+    /// The server's time in scripts per acquisition, as the server counts it.
     pub(crate) scripts_us: Option<f64>,
     pub(crate) errors: u64,
     pub(crate) error: Option<String>,
@@ -80,8 +80,8 @@ pub(crate) fn run(servers: &mut [Server], port: u16, kind: Kind, work: Work, pac
     })
 }
 
-/// Runs a contestant in one process, which ends by the number of its acquisitions, perhaps under another program.
-/// Returns the process id and how often it acquired.
+/// Runs a contestant in one process, which ends after its last acquisition; `under` may name a program that runs the
+/// process. Returns the process id and the number of acquisitions.
 pub(crate) fn run_out(under: &[String], port: u16, kind: Kind, work: Work) -> Result<(u32, u64)> {
     let mut worker = Worker::start_under(under, &Job::Load(Load::new(port, kind, work, 0)))?;
     worker.wait_ready()?;
@@ -94,7 +94,7 @@ pub(crate) fn run_out(under: &[String], port: u16, kind: Kind, work: Work) -> Re
     }
 }
 
-/// Counts the commands that clients send for each acquisition, in a run of its own: MONITOR slows the server.
+/// Counts the commands that clients send for each acquisition. It needs a run of its own: MONITOR slows the server.
 pub(crate) fn count_commands(server: &mut Server, port: u16, kind: Kind, work: Work, pace: Pace) -> Result<f64> {
     server.flush()?;
     let (mut children, go) = start(port, kind, work, pace)?;
@@ -112,7 +112,7 @@ pub(crate) fn count_commands(server: &mut Server, port: u16, kind: Kind, work: W
     Ok(ratio(commands as f64, acquisitions as f64).unwrap_or(f64::NAN))
 }
 
-/// Starts all processes of a run, which wait for the signal.
+/// Starts all processes of a run. They wait for the start signal.
 fn start(port: u16, kind: Kind, work: Work, pace: Pace) -> Result<(Vec<Worker>, Go)> {
     let job = |process| Job::Load(Load::new(port, kind, work, process * work.tasks));
     let mut children = (0..work.processes).map(|process| Worker::start(&job(process))).collect::<Result<Vec<_>>>()?;

@@ -1,7 +1,7 @@
-//! Counts instructions with callgrind: unlike times, they do not depend on what else the machine does.
+//! Counts instructions with callgrind. Unlike times, they do not depend on the load of the machine.
 //!
 //! A count is the difference between a long and a short run of the same work, divided by the difference in
-//! acquisitions: so neither start nor end is in it.
+//! acquisitions. Start and end therefore cancel out.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -15,34 +15,34 @@ use crate::process::fleet;
 use crate::process::work::Work;
 use crate::servers::server::Server;
 
-/// How many acquisitions the two runs have, about.
+/// The approximate number of acquisitions in the two runs.
 const SHORT: u64 = 1_600;
 const LONG: u64 = 8_000;
 
-/// How long callgrind may take to write its report after the end.
+/// How long callgrind may take to write its report after the process has ended.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Instructions per acquire and release.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Instructions {
-    /// Of the client, against a server that is much faster than it.
+    /// Instructions of the client, against a server that is much faster.
     pub(crate) client: f64,
-    /// Of the server, with clients that are much faster than it, so that batches are full.
+    /// Instructions of the server, with clients that are much faster, so that batches are full.
     pub(crate) server: f64,
 }
 
-/// Counts with callgrind, and keeps its reports until it is dropped.
+/// Counts with callgrind. Deletes its reports on drop.
 pub(crate) struct Counter {
     directory: PathBuf,
-    /// The program to start as server.
+    /// The server program to start.
     program: String,
 }
 
 impl Counter {
-    /// Checks that everything is there that is needed.
+    /// Checks that valgrind and the special build are there.
     pub(crate) fn new(program: &str) -> Result<Self> {
-        // Valgrind stops at the system calls that rustix makes itself. It is no cargo feature, since that would
-        // change what the tests of the whole workspace run.
+        // Valgrind stops at the system calls that rustix makes itself, so the build must use libc. A cargo feature for
+        // it would also change the tests of the whole workspace.
         if !cfg!(rustix_use_libc) {
             return Err(
                 "this build cannot run under callgrind; build it another way: RUSTFLAGS=\"--cfg rustix_use_libc\" \

@@ -1,4 +1,4 @@
-//! The work of a process that this program starts.
+//! The jobs of the processes that this program starts.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,44 +16,44 @@ pub(crate) enum Job {
     Postgres(Statements),
 }
 
-/// What is measured on a PostgreSQL.
+/// A measurement on PostgreSQL.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Statements {
     pub(crate) url: String,
-    /// How often each thing is done by itself.
+    /// How many times each step is measured alone.
     pub(crate) steps: u32,
-    /// For how long many tasks do each thing, ms.
+    /// How long many tasks run each line, ms.
     pub(crate) window_ms: u64,
-    /// Which of the lines of many tasks is the first: another one in each round.
+    /// The line that runs first with many tasks; another one in each round.
     pub(crate) first: u32,
 }
 
-/// Who waits, and for what.
+/// Waiters, and the locks or the role that they wait for.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Crowd {
     pub(crate) port: u16,
-    /// Each with connections of its own, as a process has.
+    /// Each manager has connections of its own, as a process has.
     pub(crate) managers: u32,
     pub(crate) wanted: Wanted,
 }
 
-/// What every manager of a crowd wants.
+/// The target of every manager of a crowd.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) enum Wanted {
-    /// Each of so many locks.
+    /// Each of this many locks.
     Locks(u32),
-    /// To lead, in the place of all others.
+    /// The leadership of one election.
     Leadership,
 }
 
-/// Whom the server is taken away from.
+/// Managers that lose their server for a while.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Recover {
     pub(crate) port: u16,
     pub(crate) managers: u32,
 }
 
-/// Which locks to hold.
+/// Locks to hold.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Hold {
     pub(crate) port: u16,
@@ -61,7 +61,7 @@ pub(crate) struct Hold {
     pub(crate) ttl_ms: u64,
 }
 
-/// How many guards to drop.
+/// Guards to drop.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Drops {
     pub(crate) port: u16,

@@ -1,4 +1,4 @@
-//! The loop that every contestant runs: acquire, hold, release, again.
+//! The loop of every contestant: acquire, hold, release, repeat.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -16,11 +16,11 @@ use crate::process::wire::{Go, hear, say};
 use crate::process::work::Work;
 use crate::{Result, clock};
 
-/// How long tasks that hold a lock may take to release it after the end of the window.
+/// How long a task that holds a lock may take to release it after the end of the window.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// Without a hold, a task lets others run while it is inside once in this many times. Otherwise it
-/// would be inside for too short a time to ever overlap with another task.
+/// With hold 0, a task yields while it is inside once in this many times. Otherwise it would be inside too briefly to
+/// ever overlap with another task.
 const LINGER: u64 = 64;
 
 /// The work of one process.
@@ -29,10 +29,9 @@ pub(crate) struct Load {
     pub(crate) kind: Kind,
     pub(crate) port: u16,
     pub(crate) tasks: u32,
-    /// The number of the first task: tasks are numbered across all processes.
+    /// The number of the first task. Tasks are numbered across all processes.
     pub(crate) first_task: u32,
-    /// How many keys of its own each task cycles through; 0 if all tasks of all processes share
-    /// one.
+    /// How many keys of its own each task cycles through; 0 if all tasks of all processes share one key.
     pub(crate) keys_per_task: u32,
     pub(crate) hold_us: u64,
     pub(crate) wants: Wants,
@@ -40,7 +39,7 @@ pub(crate) struct Load {
     pub(crate) multi_thread: bool,
     /// Whether each task has a manager of its own.
     pub(crate) apart: bool,
-    /// How often each task acquires before it ends; otherwise it goes on to the end of the window.
+    /// How often each task acquires before it ends; without a number it runs to the end of the window.
     pub(crate) times: Option<u64>,
 }
 
@@ -51,14 +50,14 @@ impl Load {
     }
 }
 
-/// The report of one process at its end. As many records follow as it says.
+/// The report of one process at its end. Its records follow; the report has their number.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Account {
     pub(crate) records: usize,
-    /// How long the waits that had not ended have lasted so far, ns.
+    /// How long each wait that had not ended has lasted so far, ns.
     pub(crate) open: Vec<u64>,
     pub(crate) errors: u64,
-    /// The text of one of them.
+    /// The text of one of the errors.
     pub(crate) error: Option<String>,
     /// Processor time within the window, ns.
     pub(crate) cpu: u64,
@@ -88,9 +87,9 @@ fn ours(runtime: &Runtime, store: Store, background: bool, load: &Load) -> Resul
     (0..count).map(|_| runtime.block_on(Ours::connect(store, background))).collect()
 }
 
-/// Runs the tasks, which take turns in choosing a contestant: there is one, or one for each.
+/// Runs the tasks. They share one contestant, or have one each.
 fn race<C: Contestant>(runtime: &Runtime, contestants: &[C], load: &Load) -> Result<()> {
-    // Scripts are loaded and connections opened before the clock starts.
+    // The first acquire loads scripts and opens connections, so the measurement does not include them.
     for (number, contestant) in (load.first_task..).zip(contestants) {
         runtime.block_on(async {
             let (held, _) = contestant.acquire(&format!("bench:{number}:ready"), Access::Alone).await?;
@@ -107,11 +106,11 @@ fn race<C: Contestant>(runtime: &Runtime, contestants: &[C], load: &Load) -> Res
         record::write(&mut out, &log.records)?;
     }
     out.flush()?;
-    // What is still open was measured; the clean-up after it is not, and the server is emptied.
+    // The clean-up of open waits is not measured, and the benchmark empties the server anyway.
     std::process::exit(0)
 }
 
-/// The records of one task. Nobody else locks them until the end.
+/// The records of one task. Only the task locks them until the end of the run.
 #[derive(Debug, Default)]
 struct Log {
     records: Vec<Record>,
@@ -122,7 +121,7 @@ struct Log {
 #[derive(Debug, Default)]
 struct Notes {
     log: Mutex<Log>,
-    /// When the current wait of the task began; 0 if it does not wait.
+    /// When the current wait of the task began; 0 if the task does not wait.
     waits_since: AtomicU64,
 }
 
@@ -142,7 +141,7 @@ async fn measure<C: Contestant>(contestants: &[C], load: &Load, go: Go) -> Resul
     sleep(clock::until(go.from)).await;
     let cpu = clock::cpu();
     while clock::now() < go.to && tasks.iter().any(|(_, task)| !task.is_finished()) {
-        // A task may end early only if the work is counted.
+        // Tasks end before the window only if their number of acquisitions is fixed.
         sleep(if load.times.is_some() { Duration::from_millis(5) } else { clock::until(go.to) }).await;
     }
     let mut account = Account { cpu: clock::cpu() - cpu, ..Account::default() };
@@ -164,7 +163,7 @@ async fn measure<C: Contestant>(contestants: &[C], load: &Load, go: Go) -> Resul
     Ok((account, logs))
 }
 
-/// Returns whether a task will end soon: it is inside, or waits for a key that no other task wants.
+/// Returns whether a task will end soon: it is inside, or its key has no other user.
 fn is_busy(load: &Load, notes: &Notes, finished: bool) -> bool {
     !finished && (load.keys_per_task > 0 || notes.waits_since.load(Ordering::Relaxed) == 0)
 }

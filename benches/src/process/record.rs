@@ -1,5 +1,4 @@
-//! The history of one run: who was inside, and when. Every figure and every check is computed from
-//! it.
+//! The history of one run: which task was inside, and when. Every figure and every check is computed from it.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -14,16 +13,16 @@ use crate::stats::{percentile, ratio};
 pub(crate) struct Record {
     /// When the acquire was called.
     pub(crate) start: u64,
-    /// When it had returned: from here on the holder may assume that it is alone.
+    /// When the acquire returned. From here on the holder may assume that it is alone.
     pub(crate) enter: u64,
-    /// Immediately before the release was called: the exclusion lasts up to here.
+    /// The time right before the release was called. The exclusion lasts up to here.
     pub(crate) exit: u64,
     /// The fencing token, 0 if there is none.
     pub(crate) token: u64,
     pub(crate) key: u32,
     /// The task, numbered across all processes.
     pub(crate) task: u32,
-    /// How many tasks may be inside beside each other, in the eyes of this one.
+    /// How many tasks may be inside at once, according to this one.
     pub(crate) inside: u32,
 }
 
@@ -42,7 +41,7 @@ pub(crate) fn write(mut to: impl Write, records: &[Record]) -> Result<()> {
     Ok(to.flush()?)
 }
 
-/// Reads a number of records.
+/// Reads this many records.
 pub(crate) fn read(mut from: impl Read, count: usize) -> Result<Vec<Record>> {
     let mut records = Vec::with_capacity(count);
     let mut bytes = [0; BYTES];
@@ -57,16 +56,16 @@ pub(crate) fn read(mut from: impl Read, count: usize) -> Result<Vec<Record>> {
     Ok(records)
 }
 
-/// What was measured.
+/// The window of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
     pub(crate) from: u64,
     pub(crate) to: u64,
-    /// How many tasks took part, in all processes.
+    /// The number of tasks in all processes.
     pub(crate) tasks: u32,
-    /// How many of them are in one process.
+    /// The number of tasks in one process.
     pub(crate) tasks_per_process: u32,
-    /// How long a command and its answer take, ns.
+    /// How long a command and its reply take, ns.
     pub(crate) round_trip: u64,
 }
 
@@ -78,29 +77,28 @@ pub(crate) struct Findings {
     pub(crate) wait_p50_us: f64,
     pub(crate) wait_p99_us: f64,
     pub(crate) wait_max_us: f64,
-    /// How many waits had not ended at the end of the window. They are included in the figures
-    /// above.
+    /// How many waits had not ended at the end of the window. The figures above include them.
     pub(crate) open_waits: u64,
-    /// How many acquisitions followed one by another task, per second. Only for a single key.
+    /// How many acquisitions per second followed one by another task. Only meaningful for a single key.
     pub(crate) changes_per_second: f64,
     pub(crate) changes_per_acquisition: f64,
-    /// Acquisitions of the process with the fewest divided by those of the one with the most.
+    /// Acquisitions of the process with the fewest, divided by those of the process with the most.
     pub(crate) process_share: Option<f64>,
     /// The same for tasks.
     pub(crate) task_share: f64,
-    /// How many tasks never got in.
+    /// How many tasks never acquired.
     pub(crate) starved: u64,
     pub(crate) hold_mean_us: f64,
-    /// How long writers among readers waited, p99, divided by what their queue explains: twice the hold of each
-    /// writer ahead and their own, and three round trips.
+    /// The p99 wait of writers among readers, divided by the wait that their queue explains. That is twice the hold of
+    /// each writer ahead and of the writer itself, plus three round trips.
     pub(crate) writer_wait_p99: Option<f64>,
-    /// How often a task entered while others were inside that it does not go with.
+    /// How often a task entered while the tasks inside excluded it.
     pub(crate) violations: u64,
-    /// How often a task entered with a token that was not greater than an earlier one.
+    /// How often a task entered with a token that was not greater than an earlier one, or smaller if it shares the lock.
     pub(crate) inversions: u64,
 }
 
-/// Computes the figures of a history. `open` are waits that had not ended, in nanoseconds.
+/// Computes the figures of a history. `open` has the waits that had not ended, in nanoseconds.
 pub(crate) fn examine(mut records: Vec<Record>, open: &[u64], window: Window) -> Findings {
     let mut found = Findings::default();
     check(&mut records, &mut found);
@@ -136,8 +134,8 @@ pub(crate) fn examine(mut records: Vec<Record>, open: &[u64], window: Window) ->
     found
 }
 
-/// Checks exclusion and the order of tokens for each key, over the whole history, including warm-up
-/// and end. Leaves the records in the order of entry.
+/// Checks exclusion and the order of tokens for each key. It covers the whole history, with warm-up and end, and leaves
+/// the records in the order of entry.
 fn check(records: &mut [Record], found: &mut Findings) {
     records.sort_unstable_by_key(|record| record.enter);
     let mut last: HashMap<u32, (Vec<(u64, u32)>, u64)> = HashMap::new();
@@ -146,7 +144,7 @@ fn check(records: &mut [Record], found: &mut Findings) {
         inside.retain(|(exit, _)| *exit > record.enter);
         let most = inside.iter().map(|(_, most)| *most).fold(record.inside, u32::min);
         found.violations += u64::from(inside.len() >= usize::try_from(most).unwrap_or(usize::MAX));
-        // Who shares a lock has the token of the others.
+        // Holders that share a lock have the same token.
         let known = *newest + u64::from(record.inside == 1);
         found.inversions += u64::from(record.token != 0 && record.token < known);
         inside.push((record.exit, record.inside));
@@ -154,7 +152,7 @@ fn check(records: &mut [Record], found: &mut Findings) {
     }
 }
 
-/// Compares what writers among readers waited with what their queue explains. The records are in the order of entry.
+/// Compares the waits of writers among readers with the waits that their queue explains. The records are in the order of entry.
 fn writer_wait(records: &[Record], hold: f64, round_trip: u64) -> Option<f64> {
     let writers: Vec<&Record> = records.iter().filter(|record| record.inside == 1).collect();
     if writers.len() == records.len() {

@@ -16,7 +16,7 @@ pub(crate) struct Go {
 }
 
 impl Go {
-    /// For a run that is only counted: it ends by its number of acquisitions.
+    /// For a run with a fixed number of acquisitions: the window never ends.
     pub(crate) fn unhurried() -> Self {
         let from = clock::now();
         Self { from, to: from + clock::as_nanos(Duration::from_secs(600)) }

@@ -1,4 +1,4 @@
-//! What the tasks of one run do, and for how long.
+//! The work of the tasks of one run, and its duration.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use crate::contestant::{Kind, Wants};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Work {
     pub(crate) processes: u32,
-    /// Per process.
+    /// The number of tasks in each process.
     pub(crate) tasks: u32,
     pub(crate) keys_per_task: u32,
     pub(crate) hold_us: u64,
     pub(crate) wants: Wants,
     pub(crate) multi_thread: bool,
-    /// Whether each task has a manager of its own, with connections of its own, as if it were a process.
+    /// Whether each task has a manager and connections of its own, as a process would.
     pub(crate) apart: bool,
     pub(crate) times: Option<u64>,
 }
@@ -27,7 +27,7 @@ impl Work {
         Self { processes: 1, tasks, keys_per_task, hold_us: 0, wants, multi_thread: false, apart: false, times: None }
     }
 
-    /// Processes whose tasks all want the same key.
+    /// Processes whose tasks all compete for one key.
     pub(crate) fn hot(processes: u32, tasks: u32) -> Self {
         Self { processes, keys_per_task: 0, ..Self::distinct(tasks) }
     }
@@ -53,7 +53,7 @@ impl Work {
     }
 }
 
-/// How long a run takes.
+/// The duration of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     pub(crate) warm_up: Duration,
@@ -61,7 +61,7 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Twenty times as long for who is compiled while it runs: 8 s in a full run.
+    /// Twenty times the warm-up for languages that are compiled at run time: 8 s in a full run.
     pub(crate) fn for_kind(self, kind: Kind) -> Self {
         let longer = if matches!(kind, Kind::Peer { warms_up: true, .. }) { 20 } else { 1 };
         Self { warm_up: self.warm_up * longer, ..self }

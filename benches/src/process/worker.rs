@@ -1,4 +1,4 @@
-//! A process that does a job: this same program, with its job as input.
+//! A process that does a job: this same program, with the job as its input.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -23,7 +23,7 @@ impl Worker {
         Self::start_under(&[], job)
     }
 
-    /// Starts it under another program, if one is named.
+    /// Starts the process, under another program if one is named.
     pub(crate) fn start_under(under: &[String], job: &Job) -> Result<Self> {
         let this = std::env::current_exe()?;
         let mut command = match under {
@@ -68,7 +68,7 @@ impl Worker {
         Ok(line)
     }
 
-    /// Reads the account and the history, until the process ends.
+    /// Reads the account and the history until the process ends.
     pub(crate) fn account(mut self) -> Result<(Account, Vec<Record>)> {
         let account: Account = self.answer()?;
         let records = record::read(&mut self.output, account.records)?;

@@ -1,4 +1,4 @@
-//! Many managers in one process, each with connections of its own as a process has; and what it costs that all of them wait.
+//! Many managers in one process, each with connections of its own as a process has. Measures the cost of their waits.
 
 use std::future::{Future, pending};
 use std::sync::Arc;
@@ -17,50 +17,50 @@ use crate::servers::server;
 use crate::servers::spy::Spy;
 use crate::{Result, clock};
 
-/// The lease of what all wait for, ms.
+/// The lease of the locks that all managers wait for, ms.
 const TTL_MS: u64 = 30_000;
-/// What all candidates want.
+/// The role of all candidates.
 const ROLE: &str = "bench:lead";
-/// How long it may take until all stand in the queue.
+/// How long it may take until every waiter is in its queue.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// For how long each part is measured.
+/// The duration of each part.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stages {
-    /// All are connected, and nobody waits.
+    /// All managers are connected, and none waits.
     pub(super) rest: Duration,
-    /// All wait, and nothing is measured yet: who waits for long asks less.
+    /// All managers wait, and nothing is measured yet: a waiter polls less often the longer it waits.
     pub(super) settle: Duration,
     pub(super) waiting: Duration,
-    /// The same, while the commands are counted, which slows the server.
+    /// Waiting as before, while commands are counted. MONITOR slows the server, so this part is separate.
     pub(super) counted: Duration,
 }
 
-/// What was used, % of one core.
+/// Used processor time, % of one core.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
     pub(super) server: f64,
-    /// How long the server was inside scripts, by the clock: on a busy machine that is more than its processor time.
+    /// The server's wall-clock time in scripts. On a busy machine it exceeds the processor time.
     pub(super) scripts: f64,
     pub(super) clients: f64,
 }
 
-/// What a crowd costs.
+/// The cost of a crowd.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Costs {
     pub(super) rest: Load,
     pub(super) waiting: Load,
-    /// Those that clients send, a second.
+    /// Commands that clients send per second.
     pub(super) commands: f64,
-    /// Of each manager.
+    /// Connections of each manager.
     pub(super) connections: f64,
-    /// Resident memory for each wait, with the task of its caller.
+    /// Resident memory for each wait, including the task of its caller.
     pub(super) bytes: f64,
-    /// Waits that ended, although nothing was released.
+    /// Waits that ended although no lock was released.
     pub(super) ended: u64,
 }
 
-/// Has a crowd wait. If it waits for locks, another process holds them.
+/// Lets a crowd wait. If it waits for locks, another process holds them.
 pub(super) fn measure(bench: &mut Bench, crowd: Crowd, stages: Stages) -> Result<Costs> {
     bench.server().flush()?;
     let (mut _holder, port) = (None, bench.port());
@@ -107,7 +107,7 @@ pub(super) fn measure(bench: &mut Bench, crowd: Crowd, stages: Stages) -> Result
     })
 }
 
-/// Measures for a while what server and clients use.
+/// Measures for a while how much server and clients use.
 fn window(bench: &mut Bench, worker: &mut Worker, length: Duration) -> Result<(Load, Spent)> {
     let from = clock::now() + clock::as_nanos(Duration::from_millis(20));
     let go = Go { from, to: from + clock::as_nanos(length) };
@@ -126,18 +126,18 @@ fn queue_of(key: &str) -> String {
     format!("{{{key}}}@queue")
 }
 
-/// What a process used in one window.
+/// Use of a process in one window.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Spent {
     /// Processor time, ns.
     cpu: u64,
     /// Resident memory at the end.
     bytes: u64,
-    /// How many waits had ended until then.
+    /// How many waits had ended by then.
     ended: u64,
 }
 
-/// Waits, in a process of its own: at first only connected, then for good.
+/// The waiting process: at first it only connects, then it waits until it is killed.
 pub(crate) fn wait(crowd: &Crowd) -> Result<()> {
     let runtime = runtime()?;
     let managers = runtime.block_on(connect(crowd.port, crowd.managers))?;
@@ -161,7 +161,7 @@ pub(crate) fn wait(crowd: &Crowd) -> Result<()> {
         }
     }
     spend(&ended)?;
-    // All wait on while commands are counted, until the benchmark ends this process.
+    // The waits go on while commands are counted, until the benchmark ends this process.
     std::io::stdin().read_line(&mut String::new())?;
     std::process::exit(0)
 }
@@ -171,7 +171,7 @@ async fn to_the_end(wait: impl Future<Output = bool>, ended: Arc<AtomicU64>) {
     ended.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Tells what this process uses in the window that it hears of.
+/// Reports the use of this process in the window that the input names.
 fn spend(ended: &AtomicU64) -> Result<()> {
     let go: Go = hear()?;
     std::thread::sleep(clock::until(go.from));
@@ -181,12 +181,13 @@ fn spend(ended: &AtomicU64) -> Result<()> {
     say(&serde_json::to_string(&Spent { cpu, bytes: clock::resident()?, ended: ended.load(Ordering::Relaxed) })?)
 }
 
-/// Makes a runtime for the tasks of a whole crowd.
+/// Returns a runtime for the tasks of a whole crowd.
 pub(super) fn runtime() -> Result<Runtime> {
     Ok(Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
 }
 
-/// Connects managers with all defaults, but that they wait for ever. Each has taken a lock, so all of its connections are open.
+/// Connects managers with default settings, except that they wait without a limit. Each takes one lock first, so all of
+/// its connections are open.
 pub(super) async fn connect(port: u16, count: u32) -> Result<Vec<LockManager>> {
     if lock_metrics::installed().is_none() {
         lock_metrics::install()?;

@@ -1,4 +1,4 @@
-//! No contention: what the lock costs when it is free.
+//! No contention: the cost of a free lock.
 
 use crate::Result;
 use crate::bench::Bench;
@@ -64,7 +64,7 @@ pub(super) fn many(bench: &mut Bench) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Raw, the peer, and us. The peer's retry makes no difference without contention.
+/// Raw, rslock and this library. Without contention the retry of rslock never happens.
 fn trio(work: Work, port: u16) -> Vec<Line> {
     let line = |name, kind| Line { name, kind, work, port, site: 0 };
     vec![line(RAW, PLAIN), line(RSLOCK, Kind::Rslock { retry_ms: None }), line(OURS, US)]

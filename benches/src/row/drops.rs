@@ -1,4 +1,4 @@
-//! Guards dropped as fast as they come, while nobody awaits a release: the store frees locks more slowly than that.
+//! Guards that are dropped as fast as they are acquired, without awaiting a release. The store frees locks more slowly than that.
 
 use std::time::{Duration, Instant};
 
@@ -14,12 +14,12 @@ use crate::process::wire::say;
 use crate::process::worker::Worker;
 use crate::{Result, clock};
 
-/// How often memory is looked at.
+/// The interval of memory readings.
 const LOOK: Duration = Duration::from_millis(10);
-/// How many guards are dropped before memory is measured: pools and tables grow to their size.
+/// How many guards are dropped before memory is measured. Pools and tables reach their size meanwhile.
 const WARM_UP: u32 = 10_000;
 
-/// How long locks that nobody holds are waited for.
+/// How long to wait until dropped locks are gone.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// 64 tasks drop a million guards.
@@ -32,7 +32,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<Outcome> {
         let mut worker = Worker::start(&Job::Drops(Drops { port: bench.port(), tasks: 64, guards }))?;
         let dropped: Dropped = worker.answer()?;
         let ended = Instant::now();
-        // The clock, from which tokens come, is the one key that stays.
+        // One key stays: the clock, which is the source of tokens.
         while bench.server().keys()? > 1 && ended.elapsed() < PATIENCE {
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -53,15 +53,15 @@ pub(super) fn run(bench: &mut Bench) -> Result<Outcome> {
     Ok(Outcome { figures, targets, ..Outcome::default() })
 }
 
-/// What dropping them cost, when the last of them was dropped.
+/// The cost of the drops, measured when the last guard was dropped.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Dropped {
     pub(crate) seconds: f64,
-    /// The most memory at any moment, above that of the idle process.
+    /// The peak of memory, above that of the idle process.
     pub(crate) bytes: u64,
 }
 
-/// Drops them, in a process of its own.
+/// Drops the guards in a process of its own.
 pub(crate) fn drop_guards(drops: &Drops) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     lock_metrics::install()?;
@@ -84,7 +84,8 @@ pub(crate) fn drop_guards(drops: &Drops) -> Result<()> {
     drop(over);
     let bytes = peak.join().map_err(|_| "a thread of the benchmark panicked")?.saturating_sub(idle);
     say(&serde_json::to_string(&Dropped { seconds, bytes })?)?;
-    // Until the benchmark has seen the last lock go, with the runtime that took the locks idle.
+    // Keeps this process alive until the benchmark has seen the last lock go. The runtime that took the locks stays
+    // idle meanwhile.
     std::io::stdin().read_line(&mut String::new())?;
     Ok(())
 }

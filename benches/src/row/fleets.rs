@@ -1,5 +1,5 @@
-//! One key that many managers want, each with connections of its own as a process has; and how soon all are served when the server
-//! has been away.
+//! One key that many managers compete for, each with connections of its own as a process has. Also measures how soon
+//! all are served after the server was away.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,13 +20,13 @@ use crate::row::{US, changes, crowd, share};
 use crate::servers::keeper::{Formation, Keeper};
 use crate::{Result, clock};
 
-/// So many managers, and what they are to reach.
+/// A number of managers, and their targets.
 struct Fleet {
     name: &'static str,
     managers: u32,
-    /// Turns of the one that had the fewest, by those of the one that had the most.
+    /// Turns of the manager with the fewest, divided by those of the manager with the most.
     share: f64,
-    /// How long after the server is back all have been served, s.
+    /// How soon all managers have been served after the server is back, s.
     served_after: f64,
 }
 
@@ -37,9 +37,9 @@ const FULL: [Fleet; 3] = [
 ];
 const SMOKE: [Fleet; 1] = [Fleet { name: "us, 3 managers", managers: 3, share: 0.95, served_after: 1.0 }];
 
-/// What they all want when the server goes away.
+/// The key of all managers when the server goes away.
 const KEY: &str = "bench:fleet";
-/// How long whoever was not served is waited for.
+/// How long to wait for managers that are not served.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) fn run(bench: &mut Bench) -> Result<Outcome> {
@@ -98,7 +98,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Takes the server away from a fleet for a while. It comes back empty.
+/// Takes the server away from a fleet for a while. The server comes back empty.
 fn recovery(bench: &Bench, managers: u32) -> Result<Recovered> {
     let millis = |full, quick, smoke| Duration::from_millis(bench.scale.pick(full, quick, smoke));
     let (mut keeper, running) = Keeper::start(&bench.program, Formation::Alone)?;
@@ -114,17 +114,17 @@ fn recovery(bench: &Bench, managers: u32) -> Result<Recovered> {
     worker.answer()
 }
 
-/// How a fleet got on after the server was away.
+/// How a fleet recovered after the server was away.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Recovered {
-    /// How long after the server answered again everybody had had a turn, ns.
+    /// The time from the server's first answer until every manager had had a turn, ns.
     served_after: u64,
-    /// Who had none.
+    /// How many managers had no turn.
     missing: u64,
     errors: u64,
 }
 
-/// Takes the one lock again and again, in a process of its own, until everybody was served after the server was away.
+/// Takes the lock again and again in a process of its own. Ends when every manager was served after the server was away.
 pub(crate) fn recover(job: &Recover) -> Result<()> {
     let runtime = crowd::runtime()?;
     let managers = runtime.block_on(crowd::connect(job.port, job.managers))?;
@@ -156,7 +156,8 @@ pub(crate) fn recover(job: &Recover) -> Result<()> {
     std::process::exit(0)
 }
 
-/// Takes and releases the lock, and notes when it was had. A release that finds its lock gone is no error: the server forgot it.
+/// Takes and releases the lock, and notes the time of each acquire. A release may find the lock gone, because the
+/// server forgot it.
 async fn take_turns(locks: LockManager, entered: Arc<Mutex<Vec<u64>>>, errors: Arc<AtomicU64>) {
     loop {
         match locks.lock(KEY).await {

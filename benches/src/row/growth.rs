@@ -1,4 +1,4 @@
-//! Whether an acquisition still costs the same with more keys and more waiters.
+//! Whether the cost of an acquisition grows with the number of keys and waiters.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// 1,000 keys and 1,000,000, each locked before on a server of its own: locks that were released leave nothing there.
+/// 1,000 keys and 1,000,000 on a server each, all of them locked once before. A released lock leaves nothing on its server.
 fn keys(bench: &Bench, outcome: &mut Outcome) -> Result<()> {
     const TASKS: u32 = 64;
     let (few, many) = (1024 / TASKS, bench.scale.pick(1 << 20, 1 << 16, 1 << 12) / TASKS);
@@ -55,8 +55,8 @@ fn fill(site: &mut Site, work: Work) -> Result<()> {
     Ok(())
 }
 
-/// 10 tasks and 10,000. So many tasks do not fit into a processor's caches, whatever they wait for: a
-/// mutex of this process shows what that costs.
+/// 10 tasks and 10,000. That many tasks exceed the caches of a processor, whatever they wait for. A mutex in this
+/// process shows the cost of that alone.
 fn waiters(bench: &mut Bench, outcome: &mut Outcome) -> Result<()> {
     let (few, many, port) = (10, bench.scale.pick(10_000, 10_000, 500), bench.port());
     let line = |name, kind, tasks| Line { name, kind, work: Work::hot(1, tasks), port, site: 0 };

@@ -1,4 +1,4 @@
-//! All tasks want the same key.
+//! All tasks compete for one key.
 
 use crate::Result;
 use crate::bench::Bench;
@@ -9,7 +9,7 @@ use crate::process::work::Work;
 use crate::race::{LOCAL, Line, OURS, RAW, RSLOCK, Race, TUNED};
 use crate::row::{PLAIN, US, changes, rate, share};
 
-/// The retry that serves rslock best on a hot key, ms.
+/// The best retry pause of rslock on a hot key, ms.
 const TUNED_RETRY_MS: u64 = 2;
 
 pub(super) fn process(bench: &mut Bench) -> Result<Outcome> {
@@ -43,13 +43,12 @@ pub(super) fn fleet(bench: &mut Bench) -> Result<Outcome> {
 
     let work = Work::hot(4, 16).holding(1000);
     let mut lines = contestants(work, bench.port());
-    // As many tasks in one process: no lock could be faster.
+    // The same number of tasks on a mutex in one process: the bound for any lock.
     let bound = Work::hot(1, work.waiters()).holding(work.hold_us);
     lines.push(Line { name: LOCAL, kind: Kind::Local, work: bound, ..lines[0] });
     let pace = bench.long();
     let race = Race::among(bench.rounds, pace, std::slice::from_mut(&mut bench.site), &lines)?;
-    // A sleep of 1 ms takes longer, so the bound is computed from how long the lock was actually
-    // held.
+    // A sleep of 1 ms takes longer, so the bound uses the measured hold.
     let queue = f64::from(work.waiters());
     let of_queue = |sample: &Sample| sample.found.wait_p99_us / (queue * sample.found.hold_mean_us);
     outcome.targets.extend([
@@ -61,7 +60,7 @@ pub(super) fn fleet(bench: &mut Bench) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Each process has a single task, so no hand-off is local.
+/// Each process has a single task, so every hand-off goes to another process.
 pub(super) fn remote(bench: &mut Bench) -> Result<Outcome> {
     let (port, round_trip) = {
         let proxy = bench.proxy()?;
@@ -81,7 +80,7 @@ pub(super) fn remote(bench: &mut Bench) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Counts our commands.
+/// Counts the commands of this library.
 fn commands(bench: &mut Bench, outcome: &mut Outcome, line: Line, reach: f64) -> Result<()> {
     let pace = bench.pace;
     let count = count_commands(bench.server(), line.port, line.kind, line.work, pace)?;

@@ -1,4 +1,4 @@
-//! Without a server: the attribute beside the guard API that it replaces, and what metrics add to each lock.
+//! Without a server: the attribute beside the guard API that it replaces, and the cost of metrics for each lock.
 
 use std::hint::black_box;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,12 +17,12 @@ use crate::process::worker::Worker;
 use crate::stats::{median, ratio};
 use crate::{Result, clock};
 
-/// Nanoseconds of processor time per lock, which is an acquire and a release, and sizes in bytes.
+/// Nanoseconds of processor time per lock, which is one acquire and one release, and sizes in bytes.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Memory {
     by_hand: f64,
     annotated: f64,
-    /// Only the events of a lock, told to the metrics.
+    /// Only the events of a lock, reported to the metrics.
     metrics: f64,
     plain_future: u64,
     annotated_future: u64,
@@ -74,12 +74,12 @@ fn body(id: u64) -> u64 {
     black_box(id)
 }
 
-/// Measures in this process: the first two take turns, in slices, so that both see the same disturbances.
+/// Measures in this process. The first two take turns in slices, so that disturbances hit both alike.
 pub(crate) fn measure(cycles: u64) -> Result<Memory> {
     const SLICES: u64 = 10;
     let metrics = lock_metrics::builder().build()?;
     let observer = metrics.observer();
-    // Runs once before, so that tables grow to their size.
+    // A first run lets tables grow to their size.
     events(&observer, cycles / 10)?;
     let metrics = events(&observer, cycles)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

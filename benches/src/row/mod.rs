@@ -1,4 +1,4 @@
-//! The rows: what is measured, and the targets.
+//! The rows: their measurements and targets.
 
 pub(crate) mod crowd;
 mod distinct;
@@ -73,7 +73,7 @@ pub(crate) const ROWS: [Row; 16] = [
     Row { name: "candidates", about: "2,000 managers that stand for one election", run: waits::candidates },
 ];
 
-/// The rows of `--peers`, which need what others have written.
+/// The rows of `--peers`, which need other libraries.
 pub(crate) static PEERS: [Row; 6] = [
     Row { name: "lonely", about: "locks of other languages: 1 task", run: others::lonely },
     Row { name: "others", about: "locks of other languages: 64 tasks", run: others::many },

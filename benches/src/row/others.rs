@@ -1,4 +1,4 @@
-//! Locks of other languages beside ours, by the adapters of `proof/peers`.
+//! Locks of other languages, through the adapters of `proof/peers`.
 
 use crate::bench::Bench;
 use crate::contestant::Kind;
@@ -9,10 +9,10 @@ use crate::race::{BACKGROUND, Line, OURS, RAW, RSLOCK, Race};
 use crate::row::{PLAIN, US, changes, rate};
 use crate::{Result, peers};
 
-/// Nobody waits by them, or for them: they are in the proof only.
+/// These locks have no way to wait, so they take part in the proof only.
 const TOYS: &str = "SET NX";
 
-/// One lonely task, and what it is made of.
+/// One task alone, and the cost of each of its pairs.
 pub(super) fn lonely(bench: &mut Bench) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let lines = lines(bench, Work::distinct(1).multi_thread());
@@ -53,7 +53,7 @@ fn one_table(bench: &mut Bench, about: &'static str, work: Work, figure: fn(&Sam
     Ok(outcome)
 }
 
-/// Runs all lines, and says beside whom we are ahead.
+/// Runs all lines, and compares this library with each of the others.
 fn table(
     bench: &mut Bench,
     outcome: &mut Outcome,
@@ -70,7 +70,7 @@ fn table(
     Ok(())
 }
 
-/// Raw and rslock, those that are installed, and us. Who is not installed is named.
+/// Raw, rslock, the installed peers, and this library. Prints the peers that are not installed.
 fn lines(bench: &Bench, work: Work) -> Vec<Line> {
     let line = |name, kind| Line { name, kind, work, port: bench.port(), site: 0 };
     let mut lines = vec![line(RAW, PLAIN), line(RSLOCK, Kind::Rslock { retry_ms: None })];

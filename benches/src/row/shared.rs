@@ -1,4 +1,4 @@
-//! Readers, permits and segments, beside one lock for all.
+//! Readers, permits and segments, beside one exclusive lock.
 
 use crate::Result;
 use crate::bench::Bench;
@@ -12,7 +12,7 @@ use crate::row::{US, rate, share};
 const READERS: &str = "us, 95 % reads";
 const PERMITS: &str = "us, 16 permits";
 const SEGMENTS: &str = "us, any of 16 segments";
-/// How many permits and segments there are.
+/// The number of permits and of segments.
 const PARTS: u32 = 16;
 
 pub(super) fn run(bench: &mut Bench) -> Result<Outcome> {

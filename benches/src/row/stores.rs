@@ -1,8 +1,8 @@
 //! Stores of several servers, beside one server.
 //!
-//! How much more several masters do in a second is not measured: each of them and each client needs a processor for
-//! itself. Processor time does not depend on that. Where it is the same for each pair, masters with a processor each do
-//! as many times more as there are of them.
+//! The total rate of several masters is not measured: each master and each client would need a processor of its own.
+//! Processor time does not depend on that. If it is the same for each pair, *n* masters with a processor each do *n*
+//! times as many pairs.
 
 use std::time::Duration;
 
@@ -67,8 +67,8 @@ pub(super) fn quorum(bench: &mut Bench) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Measures a quorum of three and one of five, as a server serves one list of members, and the members of the first:
-/// all are alike.
+/// Measures a quorum of three and one of five, and the members of the first, which are all alike. A server takes part
+/// in only one quorum.
 fn beside_members(bench: &Bench, one_way: Option<Duration>) -> Result<Race> {
     let (first, mut three) = Site::members(&bench.program)?;
     let (second, mut five) = Site::members(&bench.program)?;
@@ -90,7 +90,7 @@ fn beside_members(bench: &Bench, one_way: Option<Duration>) -> Result<Race> {
     Race::among(bench.rounds, pace(bench), &mut [first, second], &lines)
 }
 
-/// Compares the median wait of a quorum with that of its median member.
+/// Divides the median wait of a quorum by that of its median member.
 fn of_member(race: &Race, quorum: &str) -> Option<f64> {
     let waits = |name: &str| {
         let lane = race.lanes.iter().find(|lane| lane.name == name);
@@ -104,7 +104,7 @@ fn of_member(race: &Race, quorum: &str) -> Option<f64> {
     median(waits(quorum).enumerate().filter_map(of_round).collect())
 }
 
-/// Shorter windows than where peers of other lines matter: there are many lines.
+/// Shorter windows than the default: there are many lines.
 fn pace(bench: &Bench) -> Pace {
     match bench.scale {
         Scale::Full => Pace { warm_up: bench.pace.warm_up / 2, window: bench.pace.window / 2 },

@@ -1,4 +1,4 @@
-//! Who waits for long: what that costs the server and the clients.
+//! The cost of long waits for the server and the clients.
 
 use std::time::Duration;
 
@@ -8,18 +8,18 @@ use crate::outcome::{Figure, Outcome, Target};
 use crate::process::job::{Crowd, Wanted};
 use crate::row::crowd::{Costs, Stages, measure};
 
-/// Twenty locks are held and many processes wait for each; then one process waits for many.
+/// Twenty locks are held, and many processes wait for each; then one process waits for many locks.
 pub(super) fn locks(bench: &mut Bench) -> Result<Outcome> {
     let (managers, locks) = bench.scale.pick((400, 20), (100, 20), (3, 2));
     let waits = bench.scale.pick(20_000, 2_000, 20);
-    // The hundredth in a queue asks every fifty seconds, so it takes a while until the rate is what it stays.
+    // The hundredth waiter in a queue polls every fifty seconds, so the rate takes a while to settle.
     let (port, stages) = (bench.port(), stages(bench, [4, 60, 25]));
     let mut outcome = Outcome::default();
     let many = measure(bench, Crowd { port, managers, wanted: Wanted::Locks(locks) }, stages)?;
     add(&mut outcome, &format!("{managers} × {locks}"), many, [2.0, 4.0]);
 
-    // At rest, each of the locks that are held is renewed once. Whoever waits is awake for some seconds, and then each asks once by
-    // itself before all ask together.
+    // At rest, each held lock is renewed once. A waiter is awake for some seconds. Then each sleeper polls once on its
+    // own, before all poll in batches.
     let stages = self::stages(bench, [10, 25, 15]);
     let one = measure(bench, Crowd { port, managers: 1, wanted: Wanted::Locks(waits) }, stages)?;
     add(&mut outcome, &format!("1 × {waits}"), one, [4.0, 4.0]);
@@ -28,7 +28,7 @@ pub(super) fn locks(bench: &mut Bench) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// One leads, all others stand for the same election.
+/// One manager leads, and all others are candidates in the same election.
 pub(super) fn candidates(bench: &mut Bench) -> Result<Outcome> {
     let managers = bench.scale.pick(2_000, 200, 3);
     let (port, stages) = (bench.port(), stages(bench, [4, 20, 15]));
@@ -38,7 +38,8 @@ pub(super) fn candidates(bench: &mut Bench) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Returns how long a crowd is at rest, then waits unmeasured, then measured: in a full run so many seconds.
+/// Returns the duration of rest, of waiting before the measurement, and of waiting within it. The figures are seconds
+/// of a full run.
 fn stages(bench: &Bench, [rest, settle, waiting]: [u64; 3]) -> Stages {
     let millis = |full: u64, quick, smoke| Duration::from_millis(bench.scale.pick(full * 1_000, quick, smoke));
     Stages {
@@ -49,7 +50,7 @@ fn stages(bench: &Bench, [rest, settle, waiting]: [u64; 3]) -> Stages {
     }
 }
 
-/// Adds what a crowd cost, with the most that its server may use, and its clients, % of one core.
+/// Adds the cost of a crowd. `most` bounds the use of the server, and then of the clients, in % of one core.
 fn add<const N: usize>(outcome: &mut Outcome, who: &str, costs: Costs, most: [f64; N]) {
     let Costs { rest, waiting, commands, connections, ended, .. } = costs;
     let mut figure =

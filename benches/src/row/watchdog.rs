@@ -1,4 +1,4 @@
-//! Many locks held: what it costs to renew them.
+//! The cost of renewing many held locks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,8 +15,7 @@ use crate::process::wire::{Go, hear, say};
 use crate::process::worker::Worker;
 use crate::{Result, clock};
 
-/// 100,000 locks of 30 s, over two rounds of renewal. Quicker scales do as many renewals per
-/// second.
+/// 100,000 locks of 30 s, over two rounds of renewal. Quicker scales have the same number of renewals per second.
 pub(super) fn run(bench: &mut Bench) -> Result<Outcome> {
     let locks: u32 = bench.scale.pick(100_000, 10_000, 500);
     let ttl_ms = bench.scale.pick(30_000, 3_000, 3_000);
@@ -58,13 +57,12 @@ pub(super) fn run(bench: &mut Bench) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// How many locks are requested at a time.
+/// How many acquires run at once.
 const AT_A_TIME: usize = 256;
-/// How many locks are taken and released before memory is measured: pools and tables grow to their
-/// size.
+/// How many locks are taken and released before memory is measured. Pools and tables reach their size meanwhile.
 const WARM_UP: u32 = 1000;
 
-/// What holding them cost.
+/// The cost of the held locks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Held {
     /// Processor time within the window, ns.
@@ -75,14 +73,14 @@ pub(crate) struct Held {
     pub(crate) lost: u64,
 }
 
-/// Holds them, in a process of its own.
+/// Holds the locks in a process of its own.
 pub(crate) fn hold(hold: &Hold) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     lock_metrics::install()?;
     let store = RedisStore::new(&format!("redis://127.0.0.1:{}/", hold.port))?;
     let locks = LockManager::builder(store).with_ttl(Duration::from_millis(hold.ttl_ms)).build()?;
     runtime.block_on(take(&locks, "warm", WARM_UP.min(hold.locks)))?;
-    // The guards were dropped; their locks are released within this time.
+    // The guards were dropped. Their locks are released within this time.
     std::thread::sleep(Duration::from_millis(300));
     let before = clock::resident()?;
     let guards = runtime.block_on(take(&locks, "held", hold.locks))?;
@@ -100,7 +98,7 @@ pub(crate) fn hold(hold: &Hold) -> Result<()> {
         };
         say(&serde_json::to_string(&held)?)
     })?;
-    // The release of a hundred thousand locks is not measured; the server is emptied.
+    // Releasing a hundred thousand locks is not measured, and the benchmark empties the server anyway.
     std::process::exit(0)
 }
 

@@ -1,8 +1,8 @@
-//! How many files this process may have open: each connection is one.
+//! The limit on open files of this process: each connection is one.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Raises it as far as that is permitted. If it is not, connecting says so.
+/// Raises the limit as far as permitted. If that is not enough, connecting fails with an error that says so.
 pub(crate) fn allow_all() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current != maximum {

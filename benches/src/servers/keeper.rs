@@ -1,4 +1,4 @@
-//! A process that starts servers and stops them when the benchmark ends, however it ends.
+//! A process that starts servers and stops them when the benchmark ends for any reason.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -8,17 +8,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::Result;
 
-/// Which servers to start.
+/// The servers to start.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) enum Formation {
     Alone,
     /// A master, its replica, and three sentinels.
     Watched,
-    /// A cluster of so many masters.
+    /// A cluster of this many masters.
     Cluster(usize),
 }
 
-/// A server that was started.
+/// A started server.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Running {
     pub(crate) port: u16,
@@ -31,19 +31,19 @@ impl From<&RedisServer> for Running {
     }
 }
 
-/// The process. It stops its servers when this is dropped, and when the benchmark is killed.
+/// The process. It stops its servers on drop, and when the benchmark is killed.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     process: Child,
     output: BufReader<ChildStdout>,
 }
 
-/// What the keeper of a single server can be told.
+/// The orders for the keeper of a single server.
 const KILL: &str = "kill";
 const RESTART: &str = "restart";
 
 impl Keeper {
-    /// Starts servers on free ports. Returns them in the order of their formation.
+    /// Starts servers on free ports. Returns them in a fixed order.
     pub(crate) fn start(program: &str, formation: Formation) -> Result<(Self, Vec<Running>)> {
         let found = Command::new(program).arg("--version").stdin(Stdio::null()).stderr(Stdio::null()).output();
         if let Err(error) = found {
@@ -64,17 +64,17 @@ impl Keeper {
         Ok((keeper, running))
     }
 
-    /// Ends the only server at once.
+    /// Kills the only server.
     pub(crate) fn kill(&mut self) -> Result<()> {
         self.tell(KILL)
     }
 
-    /// Starts the only server again, empty, on the port that it had, and waits until it answers.
+    /// Restarts the only server on its old port, empty, and waits until it answers.
     pub(crate) fn restart(&mut self) -> Result<()> {
         self.tell(RESTART)
     }
 
-    /// Has the keeper do something, and waits until it is done.
+    /// Sends an order to the keeper, and waits until it is done.
     fn tell(&mut self, what: &str) -> Result<()> {
         let input = self.process.stdin.as_mut().ok_or("the servers' keeper has no input")?;
         writeln!(input, "{what}")?;
@@ -90,13 +90,13 @@ impl Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        // Its input ends.
+        // The keeper ends when its input is closed.
         drop(self.process.stdin.take());
         let _ = self.process.wait();
     }
 }
 
-/// Runs servers until the input ends. Prints them.
+/// Runs servers until the input ends. Prints their ports and ids.
 pub(crate) fn run(program: &str, formation: &str) -> Result<()> {
     let server = RedisServer::builder().with_program(program);
     let sentinel = server.clone();
@@ -112,7 +112,7 @@ pub(crate) fn run(program: &str, formation: &str) -> Result<()> {
     }
 }
 
-/// Runs a server, and does with it what the input says, until that ends.
+/// Runs a server, and obeys the orders in the input until it ends.
 fn obey(mut server: RedisServer) -> Result<()> {
     println!("{}", serde_json::to_string(&[Running::from(&server)])?);
     for line in std::io::stdin().lines() {

@@ -1,4 +1,4 @@
-//! The redis-server of one run, and its own statistics.
+//! The redis-server of a run, and its own statistics.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,9 +8,9 @@ use redis::Connection;
 use crate::servers::keeper::{Formation, Keeper, Running};
 use crate::{Result, clock, stats};
 
-/// Our own server: on loopback, without persistence, stopped when this value is dropped.
+/// A server of this benchmark: on loopback, without persistence, and stopped on drop.
 pub(crate) struct Server {
-    /// Stops the server at the end, with others that it keeps.
+    /// Stops the server at the end, with the others of the same keeper.
     _keeper: Arc<Keeper>,
     port: u16,
     /// The process id of the server itself.
@@ -25,7 +25,7 @@ impl Server {
         Self::at(&Arc::new(keeper), *running.first().ok_or("no server could be started, see above")?)
     }
 
-    /// Connects to a server that runs.
+    /// Connects to a running server.
     pub(crate) fn at(keeper: &Arc<Keeper>, running: Running) -> Result<Self> {
         let Running { port, process } = running;
         let control = redis::Client::open(("127.0.0.1", port))?.get_connection()?;
@@ -40,13 +40,13 @@ impl Server {
         &self.process
     }
 
-    /// Ends the server in an orderly way.
+    /// Shuts the server down cleanly.
     pub(crate) fn shut_down(&mut self) {
-        // It closes the connection instead of an answer.
+        // The server closes the connection instead of answering.
         let _ = redis::cmd("SHUTDOWN").arg("NOSAVE").exec(&mut self.control);
     }
 
-    /// Returns how many keys there are.
+    /// Returns the number of keys.
     pub(crate) fn keys(&mut self) -> Result<u64> {
         Ok(redis::cmd("DBSIZE").query(&mut self.control)?)
     }
@@ -62,7 +62,7 @@ impl Server {
         })
     }
 
-    /// Measures how long a command and its answer take.
+    /// Measures how long a command and its reply take.
     pub(crate) fn round_trip(&mut self) -> Result<Duration> {
         let mut trips = Vec::new();
         for _ in 0..15 {
@@ -79,8 +79,7 @@ impl Server {
         Ok(redis::cmd("FLUSHALL").arg("ASYNC").query(&mut self.control)?)
     }
 
-    /// Deletes every key of a lock, and keeps what a member of a quorum knows of itself: without it, it would not
-    /// count for a minute.
+    /// Deletes every key of a lock, and keeps the birth of a quorum member: without it, the member would not vote for a minute.
     pub(crate) fn flush_locks(&mut self) -> Result<()> {
         let mut keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut self.control)?;
         keys.retain(|key| !key.starts_with("distributed-lock:"));
@@ -93,13 +92,13 @@ impl Server {
         Ok(time_of_scripts(&stats) as f64)
     }
 
-    /// Returns how many clients are connected, this one among them.
+    /// Returns the number of connected clients, including this one.
     pub(crate) fn clients(&mut self) -> Result<usize> {
         let list: String = redis::cmd("CLIENT").arg("LIST").query(&mut self.control)?;
         Ok(list.lines().count())
     }
 
-    /// Returns how many claims stand in queues.
+    /// Returns the number of claims in the given queues.
     pub(crate) fn waiting(&mut self, queues: &[String]) -> Result<u64> {
         let mut all = redis::pipe();
         for queue in queues {
@@ -121,7 +120,7 @@ impl Server {
     }
 }
 
-/// Adds up the time of all scripts in what `INFO commandstats` says, µs: that of what they call is in it.
+/// Sums up the time of all scripts in `INFO commandstats`, µs. It includes the commands that the scripts call.
 fn time_of_scripts(stats: &str) -> u64 {
     let micros = |line: &str| {
         let (name, fields) = line.strip_prefix("cmdstat_")?.split_once(':')?;
@@ -132,12 +131,12 @@ fn time_of_scripts(stats: &str) -> u64 {
     stats.lines().filter_map(micros).sum()
 }
 
-/// Returns the time that several servers have spent in scripts so far, together, µs.
+/// Returns the time that several servers together have spent in scripts so far, µs.
 pub(crate) fn scripts(servers: &mut [Server]) -> Result<f64> {
     servers.iter_mut().map(Server::scripts).sum()
 }
 
-/// Returns the processor time that several servers have used so far, together, µs.
+/// Returns the processor time that several servers together have used so far, µs.
 pub(crate) fn cpu(servers: &mut [Server]) -> Result<f64> {
     servers.iter_mut().map(Server::cpu).sum()
 }

@@ -11,23 +11,23 @@ use crate::servers::server::Server;
 
 /// Servers whose work belongs together.
 pub(crate) struct Site {
-    /// Those that keep locks. Replicas and sentinels run beside them.
+    /// The servers that keep locks. Replicas and sentinels are not among them.
     pub(crate) servers: Vec<Server>,
-    /// What is deleted before each run.
+    /// The keys to delete before each run.
     pub(crate) before_a_run: Empty,
 }
 
-/// What is deleted.
+/// Which keys to delete.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Empty {
     Everything,
-    /// Only locks: the members of a quorum know since when they have kept their data.
+    /// Only locks: a member of a quorum must remember its birth.
     Locks,
     Nothing,
 }
 
 impl Site {
-    /// Starts a server by itself.
+    /// Starts a single server.
     pub(crate) fn alone(program: &str) -> Result<Self> {
         Ok(Self { servers: vec![Server::start(program)?], before_a_run: Empty::Everything })
     }
@@ -72,7 +72,7 @@ impl Site {
     }
 }
 
-/// Has the members of a new quorum count from now on.
+/// Lets the members of a new quorum vote from now on.
 pub(crate) fn begin(quorum: Store) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     Ok(runtime.block_on(Quorum::new(&quorum.url())?.init())?)

@@ -1,4 +1,4 @@
-//! Writing into a folder of an operator, who may have changed what an older version wrote there.
+//! Writes into the folder of an operator, who may have changed files of an older version.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,19 +11,19 @@ use sha2::{Digest as _, Sha256};
 use crate::generate::{Settings, files};
 use crate::runbooks;
 
-/// What remembers, in the folder, which version wrote which text.
+/// The file that records, in the folder, which version wrote which text.
 const RECORD: &str = "lock-dashboards.json";
 
-/// What is in the way of a file.
+/// The state of a file before it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
-    /// Nothing.
+    /// The file does not exist.
     New,
-    /// The same text.
+    /// The file has the same text.
     Same,
-    /// What another version wrote, or other settings: nobody changed it since.
+    /// Another version wrote the text, or other settings. It was not changed since.
     Older,
-    /// What somebody changed, or something else.
+    /// The operator changed the file, or another program wrote it.
     Changed,
 }
 
@@ -40,7 +40,7 @@ impl State {
     }
 }
 
-/// What this version would write into a folder, compared with what is there. The crate has an example.
+/// The files of this version, compared with those in a folder. The crate has an example.
 #[derive(Debug)]
 pub struct Installation {
     to: PathBuf,
@@ -50,17 +50,17 @@ pub struct Installation {
 }
 
 impl Installation {
-    /// The version whose dashboards and rules these are: that of `lock-metrics`.
+    /// The version of these dashboards and rules, which is that of `lock-metrics`.
     pub const VERSION: &'static str = env!("CARGO_PKG_VERSION");
 
-    /// Compares. Writes nothing.
+    /// Compares the files, and writes nothing.
     ///
     /// # Errors
     ///
-    /// What the system says of a file that is there and cannot be read.
+    /// The error of the system for a file that exists but cannot be read.
     pub fn plan(to: &Path, settings: &Settings) -> io::Result<Self> {
         let recorded = recorded(&to.join(RECORD))?;
-        // What says which rules of Grafana's linter do not apply here is for this project's own test.
+        // The list of exceptions for Grafana's linter is only for this project's own test.
         let generated = files(settings).into_iter().filter(|(name, _)| !name.ends_with(".lint"));
         let alertmanager = ("alertmanager.yml".to_owned(), include_str!("../../alertmanager.yml").to_owned());
         let mut planned = Vec::new();
@@ -79,12 +79,12 @@ impl Installation {
         Ok(Self { to: to.to_owned(), files: planned, left_over, recorded })
     }
 
-    /// Returns every file, by its path below the folder, and what is in its way.
+    /// Returns every file with its path below the folder, and its state.
     pub fn files(&self) -> impl Iterator<Item = (&str, State)> {
         self.files.iter().map(|(name, _, state)| (name.as_str(), *state))
     }
 
-    /// Returns the files that somebody changed, which writing would undo.
+    /// Returns the files that the operator changed. Writing would undo these changes.
     pub fn changed(&self) -> impl Iterator<Item = &str> {
         self.files().filter(|(_, state)| *state == State::Changed).map(|(name, _)| name)
     }
@@ -95,12 +95,12 @@ impl Installation {
         &self.left_over
     }
 
-    /// Writes every file that is not there already, also over those that were [changed](Self::changed).
+    /// Writes every missing or different file, including those that were [changed](Self::changed).
     ///
     /// # Errors
     ///
-    /// What the system says of a file that cannot be written. The files before it are written then, and count as ours the
-    /// next time.
+    /// The error of the system for a file that cannot be written. The files before it are then already written, and are
+    /// [the same](State::Same) next time.
     pub fn write(&self) -> io::Result<()> {
         for (name, text, state) in &self.files {
             let file = self.to.join(name);
@@ -119,8 +119,8 @@ impl Installation {
     }
 }
 
-/// Returns which text was written last under which name. A record that cannot be understood is none: what differs then
-/// counts as changed.
+/// Returns the last written text of each file, as a digest. An unreadable record counts as missing: each differing file
+/// is then changed.
 fn recorded(file: &Path) -> io::Result<BTreeMap<String, String>> {
     let record: Value = read(file)?.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
     let files = record["files"].as_object().into_iter().flatten();

@@ -1,6 +1,6 @@
 //! The runbooks, one for each alert.
 
-/// Where a runbook links to what is not written beside it.
+/// The target of links to pages that are not written beside the runbooks.
 const PAGES: &str = concat!("](", env!("CARGO_PKG_REPOSITORY"), "/blob/main/");
 
 macro_rules! runbooks {
@@ -11,7 +11,7 @@ macro_rules! runbooks {
     };
 }
 
-// A test compares them with the folder.
+// A test compares this list with the folder.
 runbooks![
     LockAcquireTimeouts,
     LockClockSkew,
@@ -59,7 +59,7 @@ runbooks![
     LockWatchdogLate,
 ];
 
-/// Returns the file of each, and its text.
+/// Returns the name and the text of each file.
 pub(crate) fn files() -> impl Iterator<Item = (String, String)> {
     ALL.iter().map(|(alert, text)| (format!("runbooks/{alert}.md"), text.replace("](../../", PAGES)))
 }

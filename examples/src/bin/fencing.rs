@@ -1,9 +1,9 @@
-//! Fencing: what a lock alone cannot do, but a token can.
+//! Fencing: a token prevents late writes that a lock alone cannot prevent.
 //!
 //! A holder may be paused for longer than its lease: by the scheduler, by a virtual machine that is
-//! moved, by swapping. It wakes up, does not know that the lock has been granted to somebody else,
-//! and writes. No lock with a lease can prevent that, but the resource can refuse the write: each
-//! grant has a greater token than all before it, and the resource remembers the greatest.
+//! moved, by swapping. It wakes up, does not know that the lock has a new holder, and writes. No lock
+//! with a lease can prevent that, but the resource can refuse the write. Each grant has a greater token
+//! than all earlier grants, and the resource remembers the greatest.
 //!
 //! ```sh
 //! cargo run -p lock-examples --bin fencing
@@ -19,7 +19,7 @@ use std::time::Duration;
 use lock_core::{FencingGate, FencingToken, LockManager, Renew, StaleToken};
 use tokio::sync::oneshot;
 
-/// The resource. In real life, this is a database or a separate service, which has the gate.
+/// The resource. In a real system it is a database or a separate service, and it has the gate.
 #[derive(Debug, Default)]
 struct Document {
     gate: FencingGate,
@@ -29,8 +29,8 @@ struct Document {
 impl Document {
     /// Writes, unless a later holder has already written.
     ///
-    /// What takes time comes first and holds nothing of the document: whoever is frozen there keeps nobody out. Check and
-    /// write come last and are one step, as they are in one statement of a database (`docs/fencing.md`).
+    /// The slow work comes first and holds no lock of the document, so a holder that is paused there blocks no other.
+    /// Check and write come last and are one step, like one statement of a database (`docs/fencing.md`).
     async fn write(&self, token: FencingToken, text: &str, work: impl Future) -> Result<(), StaleToken> {
         work.await;
         let mut current = self.text.lock().unwrap_or_else(PoisonError::into_inner);
@@ -60,7 +60,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 async fn pause_too_long(locks: &LockManager) -> Result<(), Box<dyn Error>> {
     let document = Document::default();
 
-    // Without the watchdog the lease ends after 300 ms, whatever happens: as if we were paused.
+    // Without the watchdog the lease ends after 300 ms, as if this process were paused.
     let first = locks.lock("document:7").with_ttl(Duration::from_millis(300)).with_renew(Renew::Off).await?;
     document.write(first.token(), "the first holder was here", ready(())).await?;
 
@@ -81,7 +81,7 @@ async fn pause_too_long(locks: &LockManager) -> Result<(), Box<dyn Error>> {
     };
     println!("refused: {refusal}");
 
-    // A careful holder asks first. That makes a stale write rare; only the token makes it impossible.
+    // A careful holder checks first. That makes a stale write rare; only the token makes it impossible.
     if let Err(lost) = first.ensure_held() {
         println!("and ensure_held agrees: {lost}");
     }

@@ -32,17 +32,16 @@ async fn tour(locks: &LockManager) -> Result<(), LockError> {
     let guard = locks.lock("report:daily").with_ttl(Duration::from_secs(10)).with_wait(Duration::from_secs(2)).await?;
     println!("acquired {} with token {}, {:.0?} left", guard.key(), guard.token(), guard.remaining());
 
-    // Who holds it? Good for an error page, never for a decision: the answer is old when it
-    // arrives.
+    // Good for an error page, never for a decision: the answer is already old when it arrives.
     if let Some(holder) = locks.holder("report:daily").await? {
         println!("held by {holder}");
     }
 
-    // A taken lock is not an error here ...
+    // A busy lock is not an error here ...
     assert!(locks.lock("report:daily").try_acquire().await?.is_none());
     println!("try_acquire found it taken");
 
-    // ... but it is one here, after the time that the request is willing to wait.
+    // ... but it is one here, after the request has waited for its whole limit.
     let refused = locks.lock("report:daily").with_wait(Duration::from_millis(100)).acquire().await;
     match refused {
         Err(error) if error.kind() == LockErrorKind::Timeout => println!("refused: {error}"),
@@ -50,11 +49,10 @@ async fn tour(locks: &LockManager) -> Result<(), LockError> {
         Ok(_) => unreachable!("the lock is held by the guard above"),
     }
 
-    // Before a step that must not happen twice: is the lock still ours? Reads the clock, sends nothing.
+    // Before a step that must not happen twice, check that the lock is still held. This reads the clock and sends nothing.
     guard.ensure_held()?;
 
-    // The watchdog renews a lease every third of its ttl. Before a step in which nothing can renew
-    // it, such as a long blocking call, extend the lease.
+    // The watchdog renews a lease every third of its ttl. A long blocking call may prevent that, so extend the lease before it.
     guard.extend(Duration::from_secs(60)).await?;
     println!("extended, {:.0?} left", guard.remaining());
 
@@ -62,7 +60,7 @@ async fn tour(locks: &LockManager) -> Result<(), LockError> {
     let outcome = guard.release().await?;
     println!("released: {outcome:?}");
 
-    // The same in one call; the body is dropped at its next await if the lock is lost.
+    // The same in one call. If the lock is lost, the body is dropped at its next await.
     let pages = locks
         .lock("report:daily")
         .run(async |guard| {

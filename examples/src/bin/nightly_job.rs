@@ -1,16 +1,17 @@
-//! A job that every host starts at the same minute, and that only one of them runs.
+//! A job that every host starts at the same minute, but only one of them runs.
 //!
 //! ```sh
 //! # crontab of every host
 //! 0 3 * * *  LOCK_URL=redis://redis.internal nightly_job /var/reports
 //! ```
 //!
-//! The first host takes the lock and writes the report; the others see that it runs, or has run, and end with code 0.
-//! The key stays taken until a tenth of the day before the next night: a host whose clock is behind skips the job too, and the
-//! next night finds it free. If the host dies, or the job fails, it has not run: any host may start it again. Each report is
-//! written under the fencing token of its lock, and an older one never replaces a newer one.
+//! The first host takes the lock and writes the report. The others see that it runs, or has run, and end with code 0.
+//! The key stays taken until a tenth of the day before the next night. A host whose clock is behind therefore skips the job
+//! too, and the next night finds the key free. If the host dies or the job fails, any host may start the job again. Each
+//! report is written under the fencing token of its lock, so an older one never replaces a newer one.
 //!
-//! Without `LOCK_URL` it ends with an error: every host would run the job. To try it alone: `LOCK_URL=memory://`.
+//! Without `LOCK_URL` the program ends with an error, because every host would run the job. To try it alone, set
+//! `LOCK_URL=memory://`.
 
 use std::env;
 use std::error::Error;
@@ -27,7 +28,7 @@ enum JobError {
     Io(#[from] std::io::Error),
 }
 
-/// Writes the report, unless another host is doing so or has done so: then it returns `None`.
+/// Writes the report, or returns `None` if another host writes it or has written it.
 #[distributed_lock(
     key = "cron:nightly-report",
     ttl = "30s",
@@ -38,8 +39,7 @@ enum JobError {
 )]
 async fn write_report(folder: &Path) -> Result<Option<PathBuf>, JobError> {
     let lines = collect().await;
-    // A loss drops this function at its next await. There is none after this point, so check once
-    // more.
+    // A loss drops this function at its next await. The function has none after this point, so check once more.
     lock.ensure_held()?;
     Ok(Some(save(folder, lock.token(), &lines)?))
 }
@@ -55,7 +55,7 @@ async fn collect() -> String {
     lines
 }
 
-/// Files are ordered by token: readers take the last one, and a late writer changes nothing.
+/// Files are ordered by token. Readers take the last one, so a late writer changes nothing.
 fn save(folder: &Path, token: FencingToken, lines: &str) -> std::io::Result<PathBuf> {
     let path = folder.join(format!("report-{:020}.txt", token.get()));
     let unfinished = path.with_extension("part");
@@ -71,7 +71,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     locks.clone().install()?;
     let written = tokio::select! {
         written = write_report(&folder) => written,
-        // On SIGTERM or Ctrl-C, a report in progress has five seconds to be finished. If it is not, it has not run.
+        // On SIGTERM or Ctrl-C, a report in progress has five seconds to finish. An unfinished report counts as not run.
         report = locks.shutdown_on_signal(Duration::from_secs(5)) => {
             return Err(format!("stopped before the report was written; every lock given back: {}", report?.is_clean()).into());
         }

@@ -27,7 +27,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         "memory://".to_owned()
     });
     let locks = LockManager::connect(&url).await?;
-    // From here on the attribute finds this manager, anywhere in the process.
+    // From here on the attribute finds this manager anywhere in the process.
     locks.clone().install()?;
 
     // The two charges of user 42 run one after the other; user 7 does not wait.

@@ -112,7 +112,7 @@ final class Load {
                 why = task.errors > 0 ? task.why : why;
             }
         }
-        // Who is inside leaves; who waits goes on waiting, until this process is ended.
+        // Holders get time to release. Waiters wait until this process is ended.
         Thread.sleep(100 + holdUs / 1_000);
         return "{\"loaded\": " + write(tasks) + ", \"cpu\": " + used + ", \"open\": " + open + ", \"errors\": " + errors
             + ", \"why\": " + Lines.quoted(why) + "}";

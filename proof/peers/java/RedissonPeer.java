@@ -56,7 +56,7 @@ final class RedissonPeer implements Lines.Lock {
 
     public static void main(String[] words) throws Exception {
         Config config = new Config();
-        // A third of this is how often the watchdog renews.
+        // The watchdog renews every third of this time.
         config.setLockWatchdogTimeout(Long.parseLong(words[words.length - 1]));
         config.useSingleServer().setAddress(words[words.length - 2]);
         RedissonClient client = Redisson.create(config);

@@ -1,5 +1,6 @@
-//! pg_lease as its README shows it: a function runs under the lease, is renewed beside it, and aborted when that fails. `verify_lease_held`
-//! looks in a transaction; between that and the write the lease may end, which nothing in the write would notice.
+//! pg_lease as its README shows it. A function runs under the lease, which is renewed meanwhile; if a renewal fails,
+//! the function is aborted. `verify_lease_held` checks in a transaction. The lease may end between the check and the
+//! write, and the write would not notice.
 
 use std::error::Error;
 use std::sync::{Arc, atomic::AtomicBool, atomic::Ordering::SeqCst};
@@ -9,11 +10,11 @@ use pg_lease::{LeaseLooper, LeaseLooperOptions, verify_lease_held};
 use serde_json::{Value, json};
 use tokio::{sync::Notify, time::timeout};
 
-/// Whether the function under the lease has begun, is to end, and runs.
+/// Signals that the function under the lease has begun and that it must end; and whether it runs.
 #[derive(Clone, Default)]
 struct Held(Arc<(Notify, Notify, AtomicBool)>);
 
-/// Ends when the function does: because it is over, or because it was aborted.
+/// Dropped when the function ends, by itself or because it was aborted.
 struct Running(Held);
 
 impl Drop for Running {
@@ -38,7 +39,7 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let [url, ttl] = [1, 2].map(|place| std::env::args().nth(place).unwrap_or_default());
     let ttl = Duration::from_millis(ttl.parse()?);
     let pool = sqlx::postgres::PgPoolOptions::new().acquire_timeout(Duration::from_secs(2)).connect_lazy(&url)?;
-    // Another for each process: who has the name of the holder is the holder.
+    // A name for each process: pg_lease identifies the holder by it.
     let worker = format!("worker-{}", std::process::id());
     let verify = async |key: &str| verify_lease_held(&mut pool.begin().await?, key, &worker).await;
     let (loop_interval, loop_interval_jitter) = (Duration::from_millis(20), Duration::from_millis(20));
@@ -65,7 +66,7 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
         } else {
             let (was, running) = (held.0.2.load(SeqCst), looper.take());
             held.0.1.notify_one();
-            // Until it has given the lease back. What was lost it would want again, which nobody asked for.
+            // Waits until the lease is given back. After a loss the looper would acquire it again, so it is stopped.
             let gone = async { while was && verify(&key).await.unwrap_or(false) {} };
             let _ = timeout(ttl, gone).await;
             if let Some(lost) = running.filter(|_| !was) {

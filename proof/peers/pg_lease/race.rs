@@ -1,7 +1,8 @@
-//! The race between check and commit, with pg_lease: in a function under the lease, as its README has it, a transaction looks by
-//! `verify_lease_held`, reads, and writes when it is told to. Until then its process stands still, so nothing renews the lease.
+//! The race between check and commit, with pg_lease. A function runs under the lease, as in its README. Its transaction
+//! checks with `verify_lease_held` and reads, and writes when it is ordered to. Until then the process stands still, so
+//! the lease is not renewed.
 //!
-//! `pg_lease_race URL NAME`: says `looked`, waits for a line, and says `committed` or what went wrong. `lock-proof race` runs it.
+//! `pg_lease_race URL NAME`: prints `looked`, waits for a line, and prints `committed` or the error. `lock-proof race` runs it.
 
 use std::error::Error;
 use std::time::Duration;
@@ -18,9 +19,9 @@ async fn add(pool: PgPool, name: String) -> Result<(), Failure> {
     }
     let (n,): (i64,) = sqlx::query_as("SELECT n FROM counter").fetch_one(&mut *transaction).await?;
     println!("looked");
-    // All of this process stands still, as if it were stopped.
+    // The read blocks the whole process, as if it were stopped.
     std::io::stdin().read_line(&mut String::new())?;
-    // In one message, before anything else of this process runs again.
+    // One message, sent before any other task of this process runs again.
     let write = format!("UPDATE counter SET n = {}; INSERT INTO done VALUES ('{name}'); COMMIT", n + 1);
     transaction.execute(&*write).await?;
     Ok(())

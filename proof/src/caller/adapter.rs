@@ -1,4 +1,4 @@
-//! Somebody else's lock, behind a program that speaks lines of JSON on its standard streams: `peers/README.md`.
+//! A lock of another library, run by a program that speaks lines of JSON on its standard streams: `peers/README.md`.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
@@ -13,12 +13,12 @@ pub(super) struct Adapter {
     command: Vec<String>,
     child: Child,
     answers: Receiver<Value>,
-    /// Whether it has said that the lock is lost.
+    /// Whether the adapter has reported that the lock is lost.
     lost: Arc<AtomicBool>,
 }
 
 impl Adapter {
-    /// Starts a program, whose words are separated by tabs.
+    /// Starts the adapter. Tabs separate the words of its command.
     pub(super) fn start(command: &str, url: &str, ttl_ms: &str) -> Self {
         let mut command: Vec<String> = command.split('\t').map(str::to_owned).collect();
         command.extend([url.to_owned(), ttl_ms.to_owned()]);
@@ -50,20 +50,20 @@ impl Adapter {
         adapter
     }
 
-    /// Asks, and waits for the answer: as long as it takes, because a library that hangs has a fault of its own.
+    /// Sends an order and waits for the answer without a limit: a library that hangs is a finding, so no time-out may hide it.
     fn ask(&mut self, order: &Value) -> Option<Value> {
         let sent =
             self.child.stdin.as_mut().is_some_and(|orders| orders.write_all(format!("{order}\n").as_bytes()).is_ok());
         let answer = sent.then(|| self.answers.recv().ok()).flatten();
         if answer.is_none() {
-            // It has ended by itself, and another takes its place.
+            // The adapter ended by itself. A new one takes its place.
             let _ = (self.child.kill(), self.child.wait());
             *self = Self::launch(std::mem::take(&mut self.command));
         }
         answer
     }
 
-    /// Returns the token, if it has one, of a lock that it was granted.
+    /// Returns the granted lock's token, if the library has tokens.
     #[expect(clippy::option_option, reason = "whether it is granted, and whether it has a token")]
     pub(super) fn acquire(&mut self, key: &str, wait: Duration) -> Option<Option<u64>> {
         self.lost.store(false, Ordering::SeqCst);
@@ -83,7 +83,7 @@ impl Adapter {
 
 impl Drop for Adapter {
     fn drop(&mut self) {
-        // Its orders end, and so does it.
+        // The adapter ends when its standard input is closed.
         drop(self.child.stdin.take());
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! One lock at a time: of ours, or of others by their adapter.
+//! One lock at a time: a lock of this library, or of another one through its adapter.
 
 use std::time::Duration;
 
@@ -7,23 +7,23 @@ use lock_core::{LockGuard, LockManager};
 use crate::caller::adapter::Adapter;
 use crate::caller::{Args, connect};
 
-/// How long a lock is waited for that is held for moments.
+/// How long an acquire waits for a lock that is held for moments.
 pub(super) const WAIT: Duration = Duration::from_secs(5);
 
-/// Our locks, or somebody else's.
+/// Locks of this library, or of another one.
 pub(super) enum Locks {
     Ours(LockManager),
     Theirs(Box<Adapter>),
 }
 
-/// A lock of ours, or that the adapter holds one.
+/// A guard of this library, or the fact that the adapter holds a lock.
 pub(super) enum Held {
     Ours(Box<LockGuard>),
     Theirs(Option<u64>),
 }
 
 impl Locks {
-    /// Connects, or starts the adapter that is named.
+    /// Connects, or starts the named adapter.
     pub(super) fn of(args: &Args) -> Self {
         let adapter = args.text("adapter");
         if adapter.is_empty() {
@@ -32,7 +32,7 @@ impl Locks {
         Self::Theirs(Box::new(Adapter::start(adapter, args.text("url"), args.text("ttl_ms"))))
     }
 
-    /// Ends in good order.
+    /// Releases the connection or ends the adapter.
     pub(super) fn leave(self) {
         if let Self::Ours(locks) = self {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -67,7 +67,7 @@ impl Locks {
 }
 
 impl Held {
-    /// When our holder would know by itself that it holds the lock no more.
+    /// When a holder with this library would know by itself that its lease has ended.
     pub(super) fn deadline(&self, at: u64) -> Option<u64> {
         let Self::Ours(guard) = self else { return None };
         Some(at + u64::try_from(guard.remaining().as_nanos()).unwrap())

@@ -1,4 +1,4 @@
-//! Callers of every kind that want the same few keys, in a process that meets every kind of fault.
+//! Callers of every kind that compete for the same few keys, in a process that meets every kind of fault.
 
 mod call;
 mod executor;
@@ -21,7 +21,7 @@ use executor::{Executor, block_on};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// What the callers of this process share.
+/// The state that all callers of this process share.
 struct Shared {
     locks: LockManager,
     recorder: Recorder,
@@ -30,7 +30,7 @@ struct Shared {
     resource: Resource,
     keys: u64,
     over: AtomicBool,
-    /// How often each thing happened.
+    /// How often each event happened.
     tally: Mutex<BTreeMap<String, u64>>,
 }
 
@@ -44,8 +44,7 @@ impl Shared {
     }
 }
 
-/// Writes down how acquires begin and end, and which jobs the store was told of. What is held from when to when, the
-/// sections say.
+/// Writes down when acquires begin and end, and which jobs were reported to the store. The sections write down the holds.
 struct Endings(Recorder);
 
 impl LockObserver for Endings {

@@ -1,5 +1,5 @@
-//! One caller that takes a lock, works, writes and gives the lock up, again and again: what everybody's lock can do, so
-//! that ours and those of others do the same.
+//! One caller that takes a lock, works, writes and releases, again and again. Every library can do this, so this
+//! library and the others run the same loop.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::record::{Grant, Mode, Record};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// How long those of a crowd wait that all want the same lock.
+/// How long an acquire waits in a crowd whose members all want the same lock.
 const LONG_WAIT: Duration = Duration::from_secs(600);
 
 struct Caller {
@@ -24,11 +24,11 @@ struct Caller {
     recorder: Recorder,
     resource: Resource,
     keys: u64,
-    /// Whether it wants one lock, holds it for longer, and waits for it until it is its turn.
+    /// Whether this caller waits for the one crowded lock until its turn, and then holds it for longer.
     long: bool,
-    /// Whether it looks that it still holds the lock before it writes.
+    /// Whether the caller checks that it still holds the lock before it writes.
     looks: bool,
-    /// The longest time between the look and the write.
+    /// The longest pause between the check and the write.
     gap_ms: u32,
     random: Rng,
     served: Arc<AtomicU64>,
@@ -72,7 +72,7 @@ impl Caller {
                 break;
             }
             last = before;
-            // Between the look and the write a process may stand still, which nobody can rule out.
+            // A process may be stopped between the check and the write. No lock can rule that out.
             std::thread::sleep(self.random.u32(0..self.gap_ms) * MS);
             self.resource.write(hold, token, key);
             let after = now();

@@ -1,5 +1,6 @@
-//! One of two that add to a counter under one lock: it looks or pins in its transaction, reads, and writes when it is told to. Until then
-//! its process stands still, so nothing renews its lease. `peers/pg_lease/race.rs` does the same with pg_lease.
+//! One of two processes that add to a counter under one lock. In its transaction it checks or pins the lock and reads
+//! the counter; it writes when the harness orders it. Until then the process does nothing, so its lease is not renewed.
+//! `peers/pg_lease/race.rs` does the same with pg_lease.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use crate::caller::{Args, say};
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Long enough that a busy machine answers in time, and over while this stands still.
+/// Long enough for a busy machine to answer in time, and short enough to end while this process stands still.
 const TTL: Duration = Duration::from_secs(6);
 
 pub(super) fn run(args: &Args) {
@@ -40,7 +41,7 @@ async fn add(args: &Args) -> Result<(), Failure> {
     Ok(client.batch_execute(&write).await?)
 }
 
-/// Asks for the lock until it is granted, and says so when it is not at first.
+/// Retries until the lock is granted. Says so if the first attempt was refused.
 async fn granted(locks: &LockManager) -> Result<LockGuard, Failure> {
     let ask = || locks.lock("race").with_ttl(TTL).with_renew(Renew::Off);
     if let Some(guard) = ask().try_acquire().await? {
@@ -50,7 +51,7 @@ async fn granted(locks: &LockManager) -> Result<LockGuard, Failure> {
     Ok(ask().with_wait(Duration::from_secs(60)).await?)
 }
 
-/// Looks as whoever has no pin: that the lock is held, by its row.
+/// The check of a caller without a pin: the row of the lock shows that it is held.
 async fn look(client: &Client, guard: &LockGuard) -> Result<(), Failure> {
     guard.ensure_held()?;
     let held = "SELECT FROM lock_core.lock WHERE key = 'race' AND owner IS NOT NULL AND until > clock_timestamp()";

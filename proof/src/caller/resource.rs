@@ -1,4 +1,4 @@
-//! The resource that locks guard, reached over TCP.
+//! The resource that the locks protect, reached over TCP.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
@@ -13,7 +13,7 @@ impl Resource {
         Self(Mutex::new(BufReader::new(stream)))
     }
 
-    /// Writes in a hold, with a token if there is one. Returns whether the resource admitted it.
+    /// Writes as part of a hold, with a token if there is one. Returns whether the resource admitted the write.
     pub(crate) fn write(&self, hold: u64, token: Option<u64>, key: &str) -> bool {
         let mut stream = self.0.lock().unwrap();
         let token = token.map_or("-".to_owned(), |token| token.to_string());

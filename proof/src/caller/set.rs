@@ -1,5 +1,5 @@
-//! One caller that takes a lock, reads a set in the database, adds an element and writes it back: Jepsen's third workload for locks. All of
-//! it is one transaction, which pins the lock, or only looks at it.
+//! One caller that takes a lock, reads a set in the database, adds an element and writes the set back: Jepsen's third
+//! workload for locks. The caller does all of it in one transaction, which pins the lock or only checks it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use crate::record::{Grant, Mode, Record};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// How long a transaction may take: longer than a process is stopped.
+/// How long a transaction may take: longer than a process is ever stopped.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// A session whose client is gone does not keep a lock for ever, as the page for operators says.
+/// Ends a session whose client is gone, so that it does not keep its lock for ever. The page for operators recommends it.
 const BEGIN: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '6s'";
 
-/// The longest time between what was read and what is written.
+/// The longest pause between the read and the write.
 const GAP_MS: u32 = 100;
 
 type Failure = Box<dyn std::error::Error>;
@@ -66,13 +66,13 @@ impl Caller {
         let (mode, name, units, limit) = (Mode::Write, key.to_owned(), 0, 0);
         let grant = Grant { process, hold, key: name, mode, units, limit, token, asked, at, deadline, site };
         self.recorder.record(&Record::Grant(grant));
-        // No other process and no other hold adds the same.
+        // Process and hold make the element unique.
         let element = (u64::from(process) << 32) | hold;
         if self.add(&held, key, element).is_ok() {
             self.recorder.record(&Record::Add { process, hold, key: key.to_owned(), element, at: now() });
             self.served.fetch_add(1, Ordering::SeqCst);
         } else {
-            // Whether it was committed is unknown. Another session, since this one may be in the middle of anything.
+            // The commit may or may not have happened. The old session may be in any state, so a new one takes its place.
             self.client = None;
         }
         let before = now();
@@ -81,7 +81,7 @@ impl Caller {
         self.locks.release(held);
     }
 
-    /// Adds an element to the set of a key. `Ok` if that was committed.
+    /// Adds an element to the set of a key. Returns `Ok` only if the transaction was committed.
     fn add(&mut self, held: &Held, key: &str, element: u64) -> Result<(), Failure> {
         let Self { locks, runtime, url, client, pins, random, .. } = self;
         if client.is_none() {
@@ -101,7 +101,7 @@ impl Caller {
         ask(runtime, client, made, &[(&key, Type::TEXT)])?;
         let rows = ask(runtime, client, "SELECT elements FROM proof_set WHERE key = $1", &[(&key, Type::TEXT)])?;
         let mut elements: Vec<i64> = rows.first().ok_or("there is no set")?.get(0);
-        // Here a process may stand still, which nobody can rule out.
+        // A process may be stopped here. No lock can rule that out.
         std::thread::sleep(random.u32(0..GAP_MS) * MS);
         elements.push(element.cast_signed());
         let write = "UPDATE proof_set SET elements = $2 WHERE key = $1";
@@ -110,7 +110,7 @@ impl Caller {
     }
 }
 
-/// Sends one statement, unnamed, so that a pooler by transaction can carry it.
+/// Sends one unnamed statement, so that a pooler in transaction mode can carry it.
 fn ask(
     runtime: &Runtime,
     client: &Client,
@@ -126,7 +126,7 @@ async fn connect(url: &str) -> Result<Client, tokio_postgres::Error> {
     Ok(client)
 }
 
-/// Waits for an answer that may never come.
+/// Waits for an answer, with a limit: the answer may never come.
 async fn in_time<T>(answer: impl Future<Output = Result<T, tokio_postgres::Error>>) -> Result<T, Failure> {
     Ok(tokio::time::timeout(PATIENCE, answer).await??)
 }

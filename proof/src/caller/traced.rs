@@ -1,5 +1,6 @@
-//! A caller for each of many keys, which takes its lock, works for a moment and gives it up: what is checked against the
-//! specification. It writes down the token of each hold, and from when to when it believed in it.
+//! A caller for each of many keys. It takes the lock, works for a moment and releases it; the log of such a run is
+//! checked against the specification. The caller writes down the token of each hold, and from when to when it believed
+//! in the hold.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -33,7 +34,8 @@ impl Caller {
                 continue;
             }
             hold += 1;
-            // It enters after it has read its deadline: whatever renewal that counts was answered before.
+            // The entry is recorded after the deadline is read. Any renewal that the deadline includes was answered
+            // before the entry.
             let read = now();
             let deadline = Some(read + u64::try_from(guard.remaining().as_nanos()).unwrap());
             let at = now();
@@ -53,7 +55,7 @@ impl Caller {
                 site,
             };
             self.recorder.record(&Record::Grant(grant));
-            // Now and then longer than a third of the lease, so that it is renewed.
+            // Some holds last longer than a third of the lease, so that the watchdog renews them.
             let long = self.random.u8(0..12) == 0;
             self.rest(if long { 900 } else { 15 }).await;
             let before = now();
@@ -63,7 +65,7 @@ impl Caller {
         }
     }
 
-    /// Holds are numbered in their process, and a key has so many at most.
+    /// Holds are numbered within their process. Each key has a range of a million numbers.
     fn number(key: &str, hold: u64) -> u64 {
         let key: u64 = key.rsplit(':').next().and_then(|number| number.parse().ok()).unwrap();
         key * 1_000_000 + hold

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use crate::check::Row;
 use crate::record::{Record, Told};
 
-/// When a run was asked for and when it began, or when its end was told, and for how long it may not begin again.
+/// When a run was asked for, when it began or its end was reported, and for how long the job may not begin again.
 type Run = (u64, u64, Option<u64>);
 
-/// Counts the runs, those that should not have been, and those of them that servers forgot the run before.
+/// Counts the runs, the runs that were one too many, and how many of these followed a run that servers forgot.
 pub(super) fn count(row: &Row) -> (usize, usize, usize) {
     let mut jobs = BTreeMap::<&str, (Vec<Run>, Vec<Run>)>::new();
     for record in &row.records {
@@ -26,14 +26,14 @@ pub(super) fn count(row: &Row) -> (usize, usize, usize) {
             again += 1;
             excused += usize::from(row.forgot_between(from, until));
         };
-        // What is kept from its start begins once in its time.
+        // A job that is remembered from its start begins once within its time.
         for pair in begun.windows(2) {
             let ((before, ..), (_, at, within)) = (pair[0], pair[1]);
             if within.is_some_and(|within| at.saturating_sub(before) < within) {
                 wrong(before, at);
             }
         }
-        // What is kept from its end runs no more once the store was told of that.
+        // A job that is remembered from its end does not run again after the end was reported to the store.
         let Some(end) = told.iter().map(|(_, at, _)| *at).min() else { continue };
         let first = begun.iter().map(|(asked, ..)| *asked).min().unwrap_or_default();
         for (_, at, _) in begun.iter().filter(|(asked, ..)| *asked > end) {

@@ -1,4 +1,4 @@
-//! Who held a lock together with whom, and whether tokens grew.
+//! Whether a lock had two holders that exclude each other, and whether tokens grew.
 
 use crate::check::{Hold, Row, within};
 use crate::record::Mode;
@@ -12,14 +12,14 @@ impl Hold {
         !self.is_shared() || !other.is_shared()
     }
 
-    /// Whether its token may follow another's: it is greater, or both are of one phase of a shared lock.
+    /// Whether this token may follow the other: it is greater, or both belong to one phase of a shared lock.
     fn may_follow(&self, other: &Self) -> bool {
         let one_phase = self.is_shared() && (other.is_shared() || other.downgraded);
         self.grant.token > other.grant.token || one_phase && self.grant.token == other.grant.token
     }
 }
 
-/// Counts the grants that met a hold which excludes them, and those of them while servers forgot.
+/// Counts the grants that met a hold which excludes them, and how many of these came while servers forgot.
 pub(super) fn overlaps(row: &Row) -> (usize, usize) {
     let (mut all, mut excused) = (0, 0);
     for (_, mut holds) in row.by_key() {
@@ -39,8 +39,8 @@ pub(super) fn overlaps(row: &Row) -> (usize, usize) {
     (all, excused)
 }
 
-/// Counts the holds without a greater token than one that was granted before they were asked for, and those of them that
-/// a fault explains.
+/// Counts the holds whose token is not greater than that of a hold granted before they were asked for. The second
+/// figure counts those that a fault explains.
 pub(super) fn inversions(row: &Row) -> (usize, usize) {
     let (mut all, mut excused) = (0, 0);
     for (_, mut asked) in row.by_key() {
@@ -49,7 +49,7 @@ pub(super) fn inversions(row: &Row) -> (usize, usize) {
         granted.sort_by_key(|hold| (hold.grant.at, hold.grant.process, hold.grant.hold));
         asked.sort_by_key(|hold| (hold.grant.asked, hold.grant.process, hold.grant.hold));
         let mut granted = granted.into_iter().peekable();
-        // The newest of a phase and the newest that was held alone, either of which may be too new for who asks now.
+        // The newest shared hold and the newest exclusive one. Each is compared by itself: the token of either may be too new.
         let mut newest: [Option<&Hold>; 2] = [None, None];
         for hold in asked {
             while let Some(before) = granted.next_if(|before| before.grant.at < hold.grant.asked) {

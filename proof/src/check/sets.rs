@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 use crate::check::Row;
 use crate::record::Record;
 
-/// Counts the elements that were added, and those of them that the set, as it was read last, lacks. What was added after that, or to a
-/// set that nobody has read, is not known to be in it.
+/// Counts the added elements, and how many of them the set lacks when it was last read. An element that was added
+/// later, or to a set that was never read, counts as missing.
 pub(super) fn count(row: &Row) -> (usize, usize) {
     let mut last = HashMap::<&str, (u64, HashSet<u64>)>::new();
     for record in &row.records {
@@ -25,7 +25,7 @@ pub(super) fn count(row: &Row) -> (usize, usize) {
     (added, lost)
 }
 
-/// Leaves out what was added after the last look at its set, in a row that goes on.
+/// In a row that is still running, leaves out elements that were added after the last read of their set.
 pub(super) fn leave_out_the_unread(records: &mut Vec<Record>) {
     let mut read = HashMap::<String, u64>::new();
     for record in &*records {

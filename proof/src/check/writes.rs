@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crate::check::Row;
 use crate::record::Record;
 
-/// Counts all writes, those that arrived after one of a later hold of their key, and those of them that were admitted.
+/// Counts all writes, those that arrived after a write of a later hold of their key, and how many of these were admitted.
 pub(super) fn count(row: &Row) -> (usize, usize, usize) {
     let granted: HashMap<_, _> =
         row.holds.iter().map(|hold| ((hold.grant.process, hold.grant.hold), hold.grant.at)).collect();
@@ -14,7 +14,7 @@ pub(super) fn count(row: &Row) -> (usize, usize, usize) {
         .iter()
         .filter_map(|record| match record {
             Record::Write { process, hold, key, token, at, accepted } => {
-                // Who has no tokens is ordered by when it was granted.
+                // A hold without a token is ordered by the time of its grant.
                 let order = token.or_else(|| granted.get(&(*process, *hold)).copied()).unwrap_or_default();
                 Some((*at, key, order, *accepted))
             }

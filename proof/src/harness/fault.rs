@@ -1,4 +1,4 @@
-//! What is done to processes, connections and servers.
+//! Faults of processes, connections and servers.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(crate) struct Line {
     address: Option<usize>,
 }
 
-/// Numbers are those of processes and servers.
+/// The numbers are those of processes and servers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fault {
     Kill(usize),
@@ -38,12 +38,12 @@ pub(crate) enum Fault {
     Change(Change),
 }
 
-/// What may be struck.
+/// Which faults may strike.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Menu {
-    /// Everything that there is.
+    /// Every kind of fault.
     Everything,
-    /// Processes, connections and a server that stands still or loses its connections: nobody forgets anything.
+    /// Stopped processes, broken connections, and a server that is stopped or loses its connections. No server forgets anything.
     Outside,
     /// Processes that stand still for longer than a lease.
     Stops,
@@ -64,7 +64,7 @@ impl Fault {
         }
     }
 
-    /// One that anybody's locks must stand.
+    /// A fault that any lock library must survive.
     pub(crate) fn from_outside(random: &mut Rng, servers: &dyn Topology, processes: usize) -> Self {
         let process = random.usize(..processes);
         match random.u8(0..8) {
@@ -76,7 +76,7 @@ impl Fault {
         }
     }
 
-    /// One that may strike beside another: it leaves the servers alone, and the process of the other.
+    /// A fault that may strike beside another one. It leaves alone the servers and the process of the other fault.
     pub(crate) fn beside(other: Self, random: &mut Rng, servers: &dyn Topology, processes: usize) -> Self {
         let process = random.usize(..processes - 1);
         let after = other.process().is_some_and(|taken| process >= taken);
@@ -123,9 +123,9 @@ impl Fault {
         }
     }
 
-    /// How long it lasts: what refuses outlasts the leases of most.
+    /// How long the fault lasts. A refusal outlasts most leases.
     pub(crate) fn length(self, random: &mut Rng) -> Duration {
-        // Who stands still for longer than a lease finds another holder afterwards.
+        // A process that is stopped for longer than its lease finds another holder when it goes on.
         if matches!(self, Self::Refuse(..)) || matches!(self, Self::Stop(_)) && random.bool() {
             return TTL + Duration::from_millis(random.u64(200..2_500));
         }
@@ -136,7 +136,7 @@ impl Fault {
     pub(crate) async fn begin(self, world: &mut World) {
         match self {
             Self::Kill(process) => {
-                // Noted before: what it held it held until then at least.
+                // The time is read before the kill, so the process held its locks at least until then.
                 let (process_id, at) = (world.fleet.pid(process), now());
                 world.recorder.record(&Record::Killed { process: process_id, at });
                 world.fleet.kill(process).await;
@@ -191,7 +191,7 @@ impl Fault {
                 world.fleet.lead_to(&*world.servers);
                 world.forgotten_from(change, from);
                 if let Some(stays_open) = stays_open.filter(|_| change == Change::Usurp) {
-                    // For a while connections stay open to the server that was master, or for good.
+                    // The connections to the replaced master stay open for a while, or for good.
                     tokio::time::sleep(stays_open).await;
                     world.fleet.disconnect();
                 }

@@ -1,4 +1,4 @@
-//! The processes that want locks, each behind proxies of its own.
+//! The processes that take locks, each behind proxies of its own.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,22 +20,23 @@ pub(crate) struct Fleet {
 }
 
 struct Member {
-    /// One for each address.
+    /// One proxy for each address.
     proxies: Vec<FaultProxy>,
     worker: Worker,
 }
 
-/// What processes do.
+/// The work of the processes.
 #[derive(Clone, Debug)]
 pub(crate) enum Workload {
     /// Callers of every kind, in every mode, with jobs and roles.
     Mixed,
-    /// One caller each, of ours or of an adapter, which looks before it writes or does not, some time before.
+    /// One caller in each process, with this library or an adapter. `looks`: it checks its hold before it writes, up to
+    /// `gap_ms` earlier.
     Plain { adapter: Option<String>, looks: bool, gap_ms: u32 },
-    /// So many processes of ours with one caller each. Those of every second one all want the same lock, hold it for longer, and
-    /// wait for it until it is their turn.
+    /// This many processes with one caller each. Every second caller wants the same lock, waits for its turn, and holds
+    /// the lock for longer.
     Crowd(usize),
-    /// One caller each that adds to a set in the database, in a transaction that pins the lock, or looks at it first.
+    /// One caller in each process that adds to a set in the database. Its transaction pins the lock, or checks it first.
     Set { adapter: Option<String>, pins: bool },
 }
 
@@ -126,14 +127,14 @@ impl Fleet {
         self.members[index].worker.kill().await;
     }
 
-    /// Starts another process in the place of one that was killed.
+    /// Starts a new process in the place of a killed one.
     pub(crate) async fn replace(&mut self, index: usize, servers: &dyn Topology) {
         let mut member = self.members.remove(index);
         member.worker = self.hire(index, servers, &member.proxies).await;
         self.members.insert(index, member);
     }
 
-    /// Leads every proxy to where its address leads now.
+    /// Redirects every proxy to the port that its address has now.
     pub(crate) fn lead_to(&self, servers: &dyn Topology) {
         for (address, proxy) in self.members.iter().flat_map(|member| member.proxies.iter().enumerate()) {
             proxy.lead_to(servers.port(address));
@@ -145,7 +146,7 @@ impl Fleet {
         self.members.iter().flat_map(|member| &member.proxies).for_each(FaultProxy::kill_connections);
     }
 
-    /// Waits until every process has got locks of every kind again. Returns how long that took, if it was so in time.
+    /// Waits until every process has got locks of every kind again. Returns how long that took, or `None` if it took too long.
     pub(crate) async fn served_again(&mut self) -> Option<Duration> {
         let started = Instant::now();
         let mut before = Vec::new();
@@ -163,7 +164,7 @@ impl Fleet {
         Some(started.elapsed())
     }
 
-    /// Ends all processes in good order, and adds up what their callers met.
+    /// Ends all processes cleanly, and adds up what their callers counted.
     pub(crate) async fn stop(&mut self) -> BTreeMap<String, u64> {
         let mut tally = BTreeMap::<String, u64>::new();
         for member in &mut self.members {
@@ -182,7 +183,7 @@ impl Fleet {
     }
 }
 
-/// How often a process has had locks, of each kind.
+/// How many locks of each kind a process has got so far.
 async fn served(worker: &mut Worker) -> Vec<u64> {
     worker.order("served").await.split(' ').map(|count| count.parse().unwrap()).collect()
 }

@@ -1,4 +1,4 @@
-//! What locks leave behind when everybody has gone.
+//! Keys that are left in the stores after every process has ended.
 
 use std::time::{Duration, Instant};
 
@@ -6,10 +6,10 @@ use lock_core::testing::{RedisServer, Reply};
 
 use crate::harness::servers::Topology;
 
-/// How long a remnant of a lease may still be there when everybody has gone.
+/// How long the remnant of a lease may still be there after every process has ended.
 const REMNANT: Duration = Duration::from_millis(500);
 
-/// Returns the keys that should have gone, with what is left of their time in ms.
+/// Returns the keys that should have gone, with the rest of their time in ms.
 pub(crate) fn after(servers: &dyn Topology) -> Vec<String> {
     let started = Instant::now();
     loop {
@@ -27,16 +27,16 @@ fn of(server: &RedisServer) -> Vec<String> {
     let left = |key: &Reply| {
         let key = key.text();
         let Reply::Int(expiry) = server.command(&["PTTL", key]) else { panic!("no expiry of {key}") };
-        // Gone since they were listed.
+        // The key expired after it was listed.
         let gone = expiry == -2;
         (!gone && !may_stay(key, expiry)).then(|| format!("{key} for {expiry} ms"))
     };
     keys.iter().filter_map(left).collect()
 }
 
-/// Where tokens come from, and since when a member of a quorum has its data, stays. What is remembered of jobs, of tokens
-/// and of members has an end, and so has the place of a process in a queue, which was killed: whoever takes the lock next
-/// takes it out, or it runs out.
+/// Two kinds of keys stay for good: the source of tokens, and the birth of a quorum member's data. The keys that
+/// remember jobs, tokens and members have an expiry. So has the place of a killed process in a queue: it expires, or
+/// the next acquire removes it.
 fn may_stay(key: &str, expiry: i64) -> bool {
     let for_good = key.starts_with("distributed-lock:clock") || key == "distributed-lock:birth";
     let for_a_time = key == "distributed-lock:members" || key.ends_with("@fence") || key.contains("soak:job:");

@@ -1,5 +1,5 @@
-//! What strikes when: all of it drawn from the seed, and nothing from the clock or from what happens, so that the same
-//! seed gives the same faults in the same order.
+//! Which fault strikes when. The plan draws only from the seed, never from the clock or from events. The same seed
+//! gives the same faults in the same order.
 
 use std::time::Duration;
 
@@ -13,19 +13,20 @@ pub(super) struct Plan {
     pub(super) menu: Menu,
     random: Rng,
     processes: usize,
-    /// How long ago servers were changed, as the plan counts.
+    /// How long ago the last change of servers was, in the time of the plan.
     changed: Option<Duration>,
     number: usize,
 }
 
-/// One or more faults that begin together, last and end.
+/// One or more faults that begin and end together.
 pub(super) struct Step {
     pub(super) calm: Duration,
     pub(super) faults: Vec<Fault>,
     pub(super) lasts: Duration,
-    /// For how long connections stay open to a master that was replaced, if they do not for good.
+    /// How long connections to a replaced master stay open; `None` for good.
     pub(super) stays_open: Option<Duration>,
-    /// Whether everybody must be served before the next fault: it strikes who recovers from the last as often as not.
+    /// Whether every process must be served before the next fault. A random half of the steps do not wait, and so
+    /// strike processes that are still recovering.
     pub(super) recovers: bool,
 }
 
@@ -42,7 +43,7 @@ impl Plan {
         let mut lasts = None;
         let faults = match self.menu {
             Menu::Everything => {
-                // Between two that make servers forget, there is time for exclusion to be seen.
+                // Two changes that make servers forget are far enough apart for exclusion to be checked between them.
                 let may_change = self.changed.is_none_or(|changed| changed > 2 * LONGEST_LEASE);
                 let first = Fault::any(random, servers, self.processes, may_change);
                 let second = random.bool().then(|| Fault::beside(first, random, servers, self.processes));

@@ -1,4 +1,4 @@
-//! A server that answers, and refuses what changes anything, for longer than a lease lasts.
+//! A server that answers, but refuses every change for longer than a lease lasts.
 
 use std::fs;
 
@@ -9,18 +9,18 @@ use crate::harness::servers::{eventually, ok, without_snapshot};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Refusal {
-    /// Too few replicas are there.
+    /// Too few replicas are connected.
     NoReplicas,
-    /// It could not save its data.
+    /// The server could not save its data.
     NotSaved,
     Full,
-    /// It follows another server, which is not there.
+    /// The server follows another one, which does not exist.
     Demoted,
-    /// The user may not do that.
+    /// The user lacks the permission.
     Denied(&'static str),
 }
 
-/// What a permission may take away.
+/// The permissions that may be taken away.
 const DENIED: [&str; 18] = [
     "-multi",
     "-xadd",
@@ -58,7 +58,7 @@ impl Refusal {
             Self::NoReplicas => ok(server, &["CONFIG", "SET", "min-replicas-to-write", "9"]),
             Self::NotSaved => {
                 without_snapshot(server);
-                // What it saves cannot take the place of a directory.
+                // Redis cannot rename its snapshot over a directory, so the save fails.
                 fs::create_dir_all(server.directory().join("dump.rdb/in-the-way")).unwrap();
                 ok(server, &["CONFIG", "SET", "save", "3600 1000000000"]);
                 let failed = || {
@@ -87,9 +87,9 @@ impl Refusal {
     }
 }
 
-/// Checks that a server answers others while it refuses: no script of ours may go on and on there.
+/// Checks that the refusing server still answers other clients: a script of this library must not run on and on there.
 pub(crate) fn assert_answers(server: &RedisServer, meanwhile: &str) {
-    // PING is refused by a server that could not save its data.
+    // TIME and not PING: a server that could not save its data refuses PING.
     let time = server.command(&["TIME"]);
     assert!(matches!(time, Reply::List(_)), "{meanwhile}: the whole server hangs in a script: {time:?}");
 }

@@ -1,4 +1,4 @@
-//! A resource that admits writes by their fencing tokens, or any write if it does not look at them.
+//! A resource that admits writes by their fencing tokens, or admits every write if it does not check them.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -11,8 +11,8 @@ use lock_core::{FencingGate, FencingToken};
 use crate::record::Record;
 use crate::record::recorder::{Recorder, now};
 
-/// Serves every process that connects, for as long as this one lives. It records each write while no other write can
-/// happen, so that the records are in the order of the writes.
+/// Serves every process that connects, for as long as this process lives. It records each write under the lock that
+/// orders the writes, so the records are in their order.
 pub(crate) struct Resource {
     address: SocketAddr,
 }
@@ -47,7 +47,7 @@ impl Gates {
     fn write(&self, process: u32, hold: u64, token: Option<u64>, key: &str) -> bool {
         let mut gates = self.by_key.lock().unwrap();
         let gate = gates.entry(key.to_owned()).or_default();
-        // Who has no token cannot be told from who is late.
+        // A write without a token cannot be told from a late one, so it is admitted.
         let fits = token.is_none_or(|token| gate.admit(FencingToken::new(token)).is_ok());
         let (key, accepted) = (key.to_owned(), fits || !self.checks);
         self.recorder.record(&Record::Write { process, hold, key, token, at: now(), accepted });

@@ -1,4 +1,4 @@
-//! One row: lets faults strike processes and servers, and writes down all that happens.
+//! One row: lets faults strike processes and servers, and writes down what happens.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,15 +16,15 @@ use crate::harness::{LONGEST_LEASE, left};
 use crate::record::recorder::{Recorder, now};
 use crate::record::{Expect, Record};
 
-/// How long an assumption may be broken without anything to be seen.
+/// How long an assumption may stay broken before its effect must show.
 const MOST: Duration = Duration::from_secs(60);
 
-/// What a row is made of.
+/// The parts of a row.
 pub(crate) struct Setting {
     pub(crate) workload: Workload,
     pub(crate) menu: Menu,
     pub(crate) servers: Box<dyn Topology>,
-    /// Whether the resource looks at tokens.
+    /// Whether the resource checks tokens.
     pub(crate) checks: bool,
     pub(crate) expect: Expect,
     pub(crate) seed: u64,
@@ -34,20 +34,20 @@ pub(crate) struct Setting {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Until {
     Elapsed(Duration),
-    /// So many steps, those of a run before.
+    /// After this many steps, as many as an earlier run had.
     Steps(usize),
 }
 
-/// What happened, beside what the history says.
+/// The outcome of a row, beside its history.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) steps: usize,
-    /// The longest time from the end of faults until every process had locks again.
+    /// The longest time from the end of the faults until every process had locks again.
     pub(crate) recovery: Option<Duration>,
     pub(crate) tally: BTreeMap<String, u64>,
 }
 
-/// Runs a row. Its history, which has begun, goes on in a file.
+/// Runs a row. Appends to its history, which has begun in a file.
 pub(crate) async fn run(setting: Setting, history: &Path, until: Until) -> Result<Outcome, String> {
     let mut random = fastrand::Rng::with_seed(setting.seed);
     let resource = Resource::start(history, setting.checks);
@@ -61,7 +61,7 @@ pub(crate) async fn run(setting: Setting, history: &Path, until: Until) -> Resul
     let mut outcome = Outcome { steps: 0, recovery: start, tally: BTreeMap::new() };
     strike(&mut world, plan, until, history, setting.expect, &mut outcome).await?;
 
-    // The leases of the killed end by themselves.
+    // The leases of killed processes expire by themselves, so every process must be served now.
     let last = world.served_again().await;
     outcome.recovery = outcome.recovery.and_then(|longest| last.map(|last| last.max(longest)));
     tokio::time::sleep(LONGEST_LEASE).await;
@@ -73,7 +73,7 @@ pub(crate) async fn run(setting: Setting, history: &Path, until: Until) -> Resul
     Ok(outcome)
 }
 
-/// Lets faults begin, last and end, again and again.
+/// Lets faults begin, last and end, in a loop.
 async fn strike(
     world: &mut World,
     mut plan: Plan,
@@ -87,7 +87,7 @@ async fn strike(
         let over = match until {
             Until::Steps(steps) => outcome.steps >= steps,
             Until::Elapsed(length) if started.elapsed() < length => false,
-            // What is broken on purpose goes on until it shows, or might never.
+            // A row with a broken assumption goes on until the effect shows. At the planned end it may not have shown yet.
             Until::Elapsed(length) => {
                 let broken = matches!(expect, Expect::Overlaps | Expect::Stale | Expect::Lost);
                 if broken {
@@ -119,7 +119,7 @@ async fn strike(
             assert_answers(world.servers.server(place), &format!("after {:?}", step.faults[0]));
         }
         if matches!(step.faults[0], Fault::Change(_)) && plan.menu != Menu::Everything {
-            // Until somebody else has got a lock that was forgotten.
+            // Gives another process time to get a lock that the server forgot.
             tokio::time::sleep(Duration::from_millis(300)).await;
         }
         if step.recovers {

@@ -1,4 +1,4 @@
-//! Where the locks lie, and what only servers of that kind go through.
+//! Servers of locks, and the changes that only one kind of server goes through.
 
 mod clock;
 mod cluster;
@@ -20,21 +20,21 @@ pub(crate) use sentinel::Sentinels;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Servers, each at its place. What waits here blocks its thread.
+/// Servers, each with its number. Waiting in these methods blocks the thread.
 pub(crate) trait Topology: Send {
-    /// How many addresses there are that processes reach.
+    /// How many addresses the processes connect to.
     fn addresses(&self) -> usize;
-    /// Where an address leads to.
+    /// The port behind an address.
     fn port(&self, address: usize) -> u16;
-    /// The URL for a process that reaches each address by a proxy of its own.
+    /// The URL for a process that reaches each address through a proxy of its own.
     fn url(&self, proxies: &[u16]) -> String;
     fn server(&self, place: usize) -> &RedisServer;
-    /// The places of the servers that decide on locks, when nothing fails.
+    /// The numbers of the servers that decide on locks when nothing fails.
     fn serving(&self) -> Vec<usize>;
-    /// Whether a server may be told to follow another, and be told otherwise later.
+    /// Whether a server may be made to follow another one for a while.
     fn may_be_demoted(&self) -> bool;
 
-    /// Lets one of those that serve stand still.
+    /// Stops one of the servers that decide on locks.
     fn pause(&self, number: usize) {
         self.one_of_serving(number).pause();
     }
@@ -43,7 +43,7 @@ pub(crate) trait Topology: Send {
         self.one_of_serving(number).resume();
     }
 
-    /// Ends the connections of all clients to one of those that serve.
+    /// Ends the connections of all clients to one of these servers.
     fn kill_clients(&self, number: usize) {
         let reply = self.one_of_serving(number).command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
         assert!(!matches!(reply, Reply::Error(_)), "{reply:?}");
@@ -55,7 +55,7 @@ pub(crate) trait Topology: Send {
         self.server(serving[number % serving.len()])
     }
 
-    /// What is left of locks where there is no Redis.
+    /// The rest of locks in a store that is not Redis.
     fn remnants(&self) -> Vec<String> {
         Vec::new()
     }
@@ -65,42 +65,42 @@ pub(crate) trait Topology: Send {
         Vec::new()
     }
 
-    /// Chooses what only such servers go through, by numbers that mean the same at any time.
+    /// Draws a change that only such servers go through. Its numbers mean the same at any time.
     fn any_change(&self, random: &mut Rng) -> Change;
-    /// Whether locks that were granted may be forgotten by it.
+    /// Whether the change may make a store forget granted locks.
     fn forgets(&self, change: Change) -> bool;
     fn begin(&mut self, change: Change);
     fn end(&mut self, change: Change);
 }
 
-/// A change of the servers, which begins and ends. Numbers are places, or whatever else the topology counts.
+/// A change of the servers, with a beginning and an end. The numbers are servers, or what else the topology counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Change {
     /// Everything is deleted.
     Flush(usize),
     /// The process ends, and starts without its data.
     Restart(usize),
-    /// A replica takes over from a master that lives, in good order.
+    /// A replica takes over from a live master in a planned failover.
     FailOver(usize),
     /// A replica takes over from a master that still takes writes, and misses some of them.
     Usurp,
-    /// A replica takes over from a master whose process ends, or hangs.
+    /// A replica takes over from a master whose process ends (`Outlive`) or is stopped (`Freeze`).
     Outlive(usize),
     Freeze(usize),
-    /// A replica hangs.
+    /// A replica is stopped.
     HangReplica(usize),
-    /// So many members hang that there is no majority.
+    /// So many members are stopped that a majority is missing.
     HangMost(usize),
-    /// The clock of the server goes ahead by more than any lease.
+    /// The wall clock of the server jumps ahead by more than any lease.
     Leap,
-    /// All members but one forget, and look as if they had not.
+    /// All members but one forget their locks, and look as if they remembered.
     ForgetMost(usize),
-    /// The slot of a key moves to another master while callers go on.
+    /// The slot of a key moves to another master while callers continue.
     MoveSlot(usize),
 }
 
 impl Change {
-    /// Whether a replica becomes a master, with a history of its own: also before a slot moves, where one had.
+    /// Whether a replica is promoted and gets a new replication ID. `MoveSlot` may promote one first, so it counts too.
     pub(crate) fn promotes(self) -> bool {
         matches!(self, Self::FailOver(_) | Self::Usurp | Self::Outlive(_) | Self::Freeze(_) | Self::MoveSlot(_))
     }
@@ -120,7 +120,7 @@ pub(crate) fn follows(replica: &RedisServer) {
     }
 }
 
-/// Forgets what a replica was sent as a file, from which it would start again with old data.
+/// Deletes the snapshot that a replica received. The server would start again with this old data.
 pub(crate) fn without_snapshot(server: &RedisServer) {
     let _ = std::fs::remove_file(server.directory().join("dump.rdb"));
 }

@@ -1,4 +1,4 @@
-//! A process of the run, with whatever it started itself.
+//! One process of the run, with any process that it started.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-/// How long a process may take to say something.
+/// How long a process may stay silent.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A caller, killed when it is dropped.
@@ -23,7 +23,7 @@ impl Worker {
         let mut program =
             Command::new(std::env::var_os("LOCK_PROOF").map_or_else(|| std::env::current_exe().unwrap(), Into::into));
         program.arg("caller").arg(workload).args(args.iter().map(|(name, value)| format!("{name}={value}")));
-        // What it starts is stopped and killed with it.
+        // A process group: an adapter is stopped and killed together with its caller.
         program.process_group(0);
         let mut child = program.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
         let orders = child.stdin.take().unwrap();
@@ -59,13 +59,13 @@ impl Worker {
         self.signal(Signal::CONT);
     }
 
-    /// Kills it as the kernel does when memory runs out, and waits until it is gone.
+    /// Kills the process with SIGKILL, as the kernel does when memory runs out, and waits until it is gone.
     pub(crate) async fn kill(&mut self) {
         self.signal(Signal::KILL);
         self.child.wait().await.unwrap();
     }
 
-    /// Waits until it ends by itself, without an error.
+    /// Waits until the process ends by itself, without an error.
     pub(crate) async fn ended(mut self) {
         drop(self.orders);
         let status = tokio::time::timeout(PATIENCE, self.child.wait()).await.expect("a caller goes on and on").unwrap();

@@ -1,4 +1,4 @@
-//! What the faults strike: servers and processes, and the history of what happens to them.
+//! The servers and processes that faults strike, and the history of the faults.
 
 use std::time::Duration;
 
@@ -10,19 +10,19 @@ use crate::harness::{LONGEST_LEASE, SERVED_WITHIN};
 use crate::record::Record;
 use crate::record::recorder::{Recorder, now};
 
-/// After how long every process knows that a server began another history: an idle connection looks once a minute.
+/// After this time every process has noticed a new replication ID: an idle connection checks it once a minute.
 const NOTICED: Duration = Duration::from_secs(65);
 
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap()
 }
 
-/// What the faults strike.
+/// The target of the faults.
 pub(crate) struct World {
     pub(crate) servers: Box<dyn Topology>,
     pub(crate) fleet: Fleet,
     pub(crate) recorder: Recorder,
-    /// Whether it is written down when servers forget on purpose.
+    /// Whether the history records when servers forget on purpose.
     pub(crate) excuses: bool,
 }
 
@@ -32,19 +32,19 @@ impl World {
         self.servers.one_of_serving(number)
     }
 
-    /// Writes down that leases of before may meet others, until the last of them is over.
+    /// Records that older leases may meet new ones until the last of them has expired.
     pub(super) fn forgotten_from(&mut self, change: Change, from: u64) {
         if self.excuses && self.servers.forgets(change) {
             self.recorder.record(&Record::Forgot { from, until: now() + nanos(LONGEST_LEASE) });
         }
     }
 
-    /// Writes down that a server began another history, which forgot nothing: who shares a lock may have a token of before.
+    /// Records a new replication ID on a server that forgot nothing. Shared holders may have an older token for a while.
     pub(super) fn renamed_from(&mut self, from: u64) {
         self.recorder.record(&Record::Renamed { from, until: now() + nanos(NOTICED) });
     }
 
-    /// Reads the sets, and writes down what is in them.
+    /// Reads the sets, and records their elements.
     pub(super) fn read_sets(&self) {
         let at = now();
         for (key, elements) in self.servers.sets() {
@@ -52,7 +52,7 @@ impl World {
         }
     }
 
-    /// Waits until everybody is served, and writes down how long it took.
+    /// Waits until every process is served, and records how long that took.
     pub(super) async fn served_again(&mut self) -> Option<Duration> {
         let took = self.fleet.served_again().await;
         self.recorder.record(&Record::Served { took: took.map(nanos), bound: nanos(SERVED_WITHIN) });

@@ -1,15 +1,15 @@
-//! The patches, and what is to notice each.
+//! The patches, and what must catch each bug.
 
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What is to notice a bug.
+/// The test or run that must catch a bug.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Judge {
-    /// `cargo test` with these words: the smallest that does.
+    /// `cargo test` with these arguments: the smallest test that catches the bug.
     Test(String),
-    /// This program with these.
+    /// This program with these arguments.
     Run(String),
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Patch {
     pub(super) judge: Judge,
 }
 
-/// Reads the patches that are named, or all, in the order of their names.
+/// Reads the named patches, or all, sorted by name.
 pub(super) fn chosen(folder: &Path, names: &[String]) -> Result<Vec<Patch>, String> {
     let cannot = |error| format!("cannot read {}: {error}", folder.display());
     let mut files: Vec<PathBuf> = Vec::new();

@@ -1,4 +1,4 @@
-//! A copy of what is committed, in which bugs are planted, and what tests and runs in it say.
+//! A copy of the committed code in which bugs are planted, and the results of tests and runs in it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,13 +13,13 @@ use crate::mutants::{Faults, logs};
 #[derive(Debug, PartialEq)]
 pub(super) enum Ended {
     Silent,
-    /// What was noticed, or by which tests.
+    /// The violations that were found, or the tests that failed.
     Noticed(String),
-    /// It does not compile, or nothing ran.
+    /// The code does not compile, or no test ran.
     Broken(String),
 }
 
-/// A worktree of git, removed when it is dropped.
+/// A git worktree, removed on drop.
 pub(super) struct Tree {
     repository: PathBuf,
     place: PathBuf,
@@ -28,7 +28,7 @@ pub(super) struct Tree {
 
 impl Tree {
     pub(super) fn of_head(repository: &Path) -> Result<Self, String> {
-        // A folder of its own: what is built of a bug would count as newer than the code that it was planted in.
+        // The builds need a folder of their own. Otherwise Cargo would take the build of a bug for newer than the sound code.
         let (place, build) = (logs().join("tree"), logs().join("build"));
         fs::create_dir_all(logs()).map_err(|error| format!("cannot write {}: {error}", logs().display()))?;
         let tree = Self { repository: repository.to_owned(), place, build };
@@ -37,7 +37,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// One that was left by a run that was killed is in the way.
+    /// Removes the tree of an earlier run that was killed.
     fn remove(&self) {
         let _ = fs::remove_dir_all(&self.place);
         let _ = git(&self.repository, &["worktree", "prune"]);
@@ -65,7 +65,7 @@ impl Tree {
                 if !built.status.success() {
                     return Ok(Ended::Broken(compiles(&said)));
                 }
-                // Words in quotes may have blanks.
+                // Words in quotes may contain blanks, so a shell splits them.
                 let program = self.build.join("debug/lock-proof");
                 let line =
                     format!("exec '{}' {words} --minutes {} --seed {}", program.display(), faults.minutes, faults.seed);
@@ -107,7 +107,7 @@ fn compiles(said: &str) -> String {
     format!("does not compile: {why}")
 }
 
-/// What tests said: those that failed, by their names.
+/// The result of `cargo test`: the names of the tests that failed.
 fn of_tests(passed: bool, said: &str) -> Ended {
     let failed = |line: &str| line.strip_prefix("test ")?.strip_suffix(" ... FAILED").map(str::to_owned);
     let mut failed: Vec<String> = said.lines().filter_map(failed).collect();
@@ -125,8 +125,7 @@ fn of_tests(passed: bool, said: &str) -> Ended {
     }
 }
 
-/// What this program said: 1 is a verdict; a program that stops for another reason has judged nothing, nor has a row in which
-/// nothing was ever granted.
+/// The result of this program. Code 1 is a verdict. Another code judges nothing, and neither does a row without any grant.
 fn of_run(code: Option<i32>, said: &str) -> Ended {
     let verdict = |line: &str| serde_json::from_str::<Value>(line.strip_prefix("NOT AS EXPECTED: ")?).ok();
     let verdicts = said.lines().filter_map(verdict).filter(|verdict| verdict["sections"].as_u64() > Some(0));

@@ -1,4 +1,4 @@
-//! Writes a history down while it happens.
+//! Writes a history while it happens.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -21,8 +21,8 @@ impl Recorder {
         Ok(Self { file })
     }
 
-    /// Writes one record: in one write, which is kept whole unless the process is killed in the middle of it. So every
-    /// line begins a new one.
+    /// Writes one record in one write, which stays whole unless the process is killed in the middle. Each record
+    /// therefore starts with a line break.
     #[expect(clippy::expect_used, reason = "a history with holes proves nothing")]
     pub(crate) fn record(&self, record: &Record) {
         let line = serde_json::to_string(record).expect("a record is JSON");
@@ -30,7 +30,7 @@ impl Recorder {
     }
 }
 
-/// Returns the time as records state it.
+/// Returns the time on the clock of the records.
 pub(crate) fn now() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64

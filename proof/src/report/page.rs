@@ -1,4 +1,4 @@
-//! `docs/proof.md`, made of the files of a run.
+//! Builds `docs/proof.md` from the files of a run.
 
 use std::path::Path;
 
@@ -9,13 +9,13 @@ use crate::harness;
 use crate::kept::Kept;
 use crate::report::{pictures, table};
 
-/// For how many seconds faults must strike a row for its figures to say something.
+/// How many seconds faults must strike a row for its figures to mean something.
 const ENOUGH: f64 = 15.0;
 
-/// What was wrong in our own code.
+/// The bugs that were found in this library.
 const FAILURES: &str = include_str!("../../failures.md");
 
-/// What `verdicts.json` of a run says.
+/// The content of a run's `verdicts.json`.
 #[derive(Deserialize)]
 struct Judged {
     verdicts: Vec<Verdict>,

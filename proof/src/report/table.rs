@@ -1,4 +1,4 @@
-//! The table that decides, as people read it.
+//! The table of verdicts, as people read it.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub(crate) fn faults(history: &str) -> String {
     format!("{all}: {}", each.join(", "))
 }
 
-/// What a verdict amounts to, in a word.
+/// A verdict in one or two words.
 pub(crate) fn word(verdict: &Verdict) -> &'static str {
     match (verdict.expect, verdict.is_as_expected()) {
         (Expect::Anything, _) if verdict.wrong() == 0 => "holds",
@@ -30,9 +30,9 @@ pub(crate) fn word(verdict: &Verdict) -> &'static str {
     }
 }
 
-/// A table in Markdown, a row for each subject and assumption.
+/// A Markdown table with one row for each subject and assumption.
 pub(crate) fn table(verdicts: &[Verdict], ran: &[Ran]) -> String {
-    // Only where there is a set.
+    // The column appears only if a row has a set.
     let sets = verdicts.iter().any(|verdict| verdict.added > 0);
     let (head, line) = if sets { (" elements lost |", "---:|") } else { ("", "") };
     let mut lines = vec![

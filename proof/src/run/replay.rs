@@ -1,4 +1,4 @@
-//! Runs a run again from its folder alone, and says what differs.
+//! Repeats a run from its folder alone, and says what differs.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use crate::kept::Kept;
 use crate::record::Record;
 use crate::run;
 
-/// Returns whether the same faults struck in the same order, and all was as expected.
+/// Returns whether the same faults struck in the same order and everything was as expected.
 pub(crate) fn replay(folder: &Path, out: &Path) -> Result<bool, String> {
     let kept = Kept::read(folder)?;
     let before = faults(&folder.join("history.jsonl"))?;

@@ -1,4 +1,4 @@
-//! The rows of a run: each is one subject under one assumption, held or broken on purpose.
+//! The rows of a run. Each is one subject under one assumption, which holds or is broken on purpose.
 
 use crate::harness::fault::Menu;
 use crate::harness::fleet::Workload;
@@ -7,16 +7,16 @@ use crate::harness::servers::{Change, Cluster, Database, Members, One, Sentinels
 use crate::peers::Peer;
 use crate::record::Expect;
 
-/// The weight of rows whose processes are stopped: that takes longer than a lease each time, and goes wrong most times, not each time.
+/// The weight of rows that stop processes. Each stop takes longer than a lease, and shows its effect most times but not always.
 const STOPS: f64 = 2.0;
 
-/// How the subjects of Jepsen's third workload for locks are told from those of the first.
+/// Tells the subjects of Jepsen's third workload from the subjects of the first.
 const A_SET: &str = "a set in the database";
 
 /// The stores, as `--store` names them.
 pub(crate) const STORES: [&str; 4] = ["one", "sentinel", "cluster", "quorum"];
 
-/// What is assumed, and how it is broken.
+/// An assumption that may be broken on purpose.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Assumption {
     Held,
@@ -51,18 +51,18 @@ impl Assumption {
     }
 }
 
-/// What the processes of a row do.
+/// The work of the processes of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Work {
     Mixed,
     Plain,
-    /// So many processes, half of which wait for long.
+    /// This many processes, half of which wait for long.
     Crowd(u16),
-    /// A set in the database, whose lock is pinned in the transaction that changes it, where it can be.
+    /// A set in the database. The transaction that changes the set pins the lock, if the library can do so.
     Set,
 }
 
-/// One row, not begun.
+/// A row before it begins.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) subject: String,
@@ -70,7 +70,7 @@ pub(crate) struct Row {
     pub(crate) assumption: Assumption,
     work: Work,
     adapter: Option<String>,
-    /// How much of the time of a run it gets, beside others.
+    /// The row's share of the time of a run, relative to the other rows.
     pub(crate) weight: f64,
 }
 
@@ -93,7 +93,7 @@ impl Row {
         }
     }
 
-    /// The seed of the row: another for each, and the same whatever else is run.
+    /// The seed of the row. It differs from row to row, and does not depend on which other rows run.
     pub(crate) fn seed(&self, seed: u64) -> u64 {
         let mixed = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         self.name().bytes().fold(seed ^ 0xcbf2_9ce4_8422_2325, mixed)
@@ -122,7 +122,7 @@ impl Row {
         };
         let looks = self.assumption != Assumption::HolderLooks;
         let checks = self.assumption != Assumption::ResourceChecks;
-        // Only who stands still in between writes late: where nothing else stops it, that is to happen soon.
+        // A write is late only if its process is stopped between check and write. With a longer gap, stops hit it sooner.
         let gap_ms = if checks { 15 } else { 100 };
         let adapter = self.adapter.clone();
         let workload = match self.work {
@@ -138,7 +138,7 @@ impl Row {
     }
 }
 
-/// Ours over some stores, with callers of every kind.
+/// This library over some stores, with callers of every kind.
 pub(crate) fn of_stores(stores: &[&'static str]) -> Vec<Row> {
     let mixed = |store: &&'static str| {
         let subject = format!("ours, every kind of caller, {}", kind(store));
@@ -148,7 +148,7 @@ pub(crate) fn of_stores(stores: &[&'static str]) -> Vec<Row> {
     stores.iter().map(mixed).collect()
 }
 
-/// Many processes of ours over some stores.
+/// Many processes of this library over some stores.
 pub(crate) fn crowds(stores: &[&'static str], processes: u16) -> Vec<Row> {
     let crowd = |store: &&'static str| {
         let subject = format!("ours, a crowd of {processes}, {}", kind(store));
@@ -168,7 +168,7 @@ fn kind(store: &str) -> &'static str {
     }
 }
 
-/// Ours and others by one workload, and each assumption broken.
+/// This library and others with the same workload, and each assumption broken.
 pub(crate) fn compared(peers: &[Peer]) -> Vec<Row> {
     let row = |subject: String, store, assumption, work, weight| Row {
         subject,

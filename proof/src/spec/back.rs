@@ -1,4 +1,4 @@
-//! The way back: the shortest counter-example that TLC finds without a rule, for `lock-core/tests/model` to go through.
+//! The way back: for each rule, the shortest counter-example that TLC finds without it. `lock-core/tests/model` replays each.
 //!
 //! `proof/spec/exchange/back` has a file for each rule: the claim, the constants, and the steps as TLC finds them.
 //! `LOCK_TEST_WRITE=1` writes the steps.
@@ -11,10 +11,10 @@ use crate::spec::exchange::{known, named};
 use crate::spec::story::Moment;
 use crate::spec::tlc::{self, Outcome, Tlc, Until, places};
 
-/// Steps without a word in both: what ends a claim is sent again, and a replica follows.
+/// Steps that the files of both directions leave out: the end of a claim is sent again, and a replica catches up.
 const UNTOLD: [&str; 2] = ["EndAgain", "Replicate"];
 
-/// Looks for those of the rules that are named, or all. Returns whether each file is what TLC finds.
+/// Checks the named rules, or all. Returns whether each file is equal to what TLC finds.
 pub(super) fn run(rules: &[String]) -> Result<bool, String> {
     let (spec, target) = places();
     let folder = spec.join("exchange/back");
@@ -43,7 +43,7 @@ pub(super) fn run(rules: &[String]) -> Result<bool, String> {
     Ok(right == of)
 }
 
-/// The file as it must be, and how many states TLC looked at.
+/// Returns the expected file, and how many states TLC checked.
 fn look(tlc: &Tlc, spec: &Path, folder: &Path, rule: &str, kept: &str) -> Result<(String, String), String> {
     let failed = |error: std::io::Error| format!("cannot write {}: {error}", folder.display());
     fs::create_dir_all(folder).map_err(failed)?;
@@ -68,7 +68,7 @@ fn look(tlc: &Tlc, spec: &Path, folder: &Path, rule: &str, kept: &str) -> Result
     Ok((lines.join("\n") + "\n", report.states))
 }
 
-/// The claim that breaks, as the specification calls what goes wrong in the model.
+/// The claim of the specification for each kind of error in the model.
 fn claim(wrong: &str) -> Result<&'static str, String> {
     match wrong {
         "Exclusion" | "LateEntry" | "OverLimit" => Ok("NoTwoHolders"),
@@ -78,14 +78,14 @@ fn claim(wrong: &str) -> Result<&'static str, String> {
     }
 }
 
-/// `Name pN | who holds | who waits`: the process is the one of whom something has changed.
+/// `Name pN | who holds | who waits`, where `pN` is the process whose state changed.
 fn line(before: &Moment, after: &Moment) -> String {
     let process = after.changed(before).into_iter().find_map(|name| {
         let (variable, rest) = name.split_once('.')?;
         let is = ["proc", "wire", "back", "stray"].contains(&variable);
         is.then(|| rest.split('.').next().unwrap_or(rest).to_owned())
     });
-    // A failover and a tick are nobody's, and may change what many know.
+    // A failover and a tick belong to no process, and may change the state of several.
     let nobody = ["Tick", "Expire", "Flush", "Restart", "Promote"].contains(&&*after.action);
     let process = process.filter(|_| !nobody).unwrap_or_else(|| "p0".to_owned());
     let claims = |name: &str| {

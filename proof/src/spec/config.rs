@@ -1,18 +1,18 @@
-//! What is to be checked: the `.cfg` files beside the modules, whose first comments say what they are.
+//! The `.cfg` files beside the modules. The first comments of each file say what TLC is to check.
 
 use std::fs;
 use std::path::Path;
 
 /// One `.cfg` file.
 pub(super) struct Config {
-    /// As the file is called, `Lock-fence`.
+    /// The name of the file, such as `Lock-fence`.
     pub(super) name: String,
     pub(super) module: String,
     text: String,
-    /// What it claims, or which assumption it breaks.
+    /// The claim, or the assumption that the file breaks.
     says: String,
     wanted: Wanted,
-    /// The rules without each of which the claim fails.
+    /// The claim must fail without any one of these rules.
     without: Vec<String>,
     /// Greater bounds, `NAME = VALUE; NAME = VALUE`.
     longer: Vec<String>,
@@ -26,7 +26,7 @@ pub(super) enum Wanted {
 
 /// One run of TLC.
 pub(super) struct Row {
-    /// The name of the configuration, and the rule that is taken out.
+    /// The name of the configuration; `rule` is the one that is taken out, if any.
     config: String,
     pub(super) rule: Option<String>,
     pub(super) module: String,
@@ -86,12 +86,12 @@ fn parse(name: String, text: String) -> Result<Config, String> {
 }
 
 impl Config {
-    /// The name without its module.
+    /// The name without the module.
     pub(super) fn short(&self) -> &str {
         self.name.split_once('-').map_or(&*self.name, |(_, short)| short)
     }
 
-    /// The claim with all its rules, and without each one of them.
+    /// The claim with all its rules, and once without each of them.
     pub(super) fn rows(&self, longer: bool) -> Vec<Row> {
         let mut text = self.text.clone();
         for bound in self.longer.iter().filter(|_| longer) {
@@ -116,12 +116,12 @@ impl Row {
         }
     }
 
-    /// The name of what TLC writes about it.
+    /// The name of the folder for TLC's output on this row.
     pub(super) fn file(&self) -> String {
         self.title().replace(' ', "-")
     }
 
-    /// How many processes and claims there are, how far time goes, how long a lease is, and what may strike once.
+    /// The number of processes and claims, the last tick, the length of a lease, and the faults that may strike once each.
     pub(super) fn bounds(&self) -> String {
         let value = |name: &str| {
             let value = self.text.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(" = "));
@@ -150,7 +150,7 @@ fn with(text: &str, bound: &str) -> String {
     text.lines().map(line).collect()
 }
 
-/// The names of the actions in `Next`, in order.
+/// The names of the actions in `Next`, in their order.
 pub(super) fn actions(module: &str) -> Vec<String> {
     let lines = module.lines().skip_while(|line| !line.starts_with("Next ==")).skip(1);
     let next = lines.take_while(|line| line.starts_with(' ')).collect::<Vec<_>>().join(" ");
@@ -167,7 +167,7 @@ mod tests {
 
     use super::{Wanted, read, read_all};
 
-    /// README.md has a table of what was looked at. A claim whose bounds changed since is not what the table speaks of.
+    /// README.md has a table of the checked bounds. If the bounds of a claim change, the table no longer describes it.
     #[test]
     #[limit]
     fn the_page_has_the_bounds_of_each_claim_as_they_are() {
@@ -204,7 +204,7 @@ mod tests {
         assert!(changed > 20, "{changed}");
     }
 
-    /// An action of a fault that strikes nowhere happens nowhere.
+    /// The action of a fault that no file lists could never happen.
     #[test]
     #[limit]
     fn each_fault_of_the_specification_strikes_in_some_file_at_its_usual_bounds() {

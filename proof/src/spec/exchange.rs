@@ -1,6 +1,6 @@
-//! Counter-examples that the model and the specification give each other.
+//! Counter-examples that the model and the specification exchange.
 //!
-//! Checks that each counter-example of `lock-core/tests/model` in `proof/spec/exchange` is one of the specification.
+//! Checks that each counter-example of `lock-core/tests/model` in `proof/spec/exchange` is also one of the specification.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::spec::config::read;
 use crate::spec::tlc::{self, Outcome, Tlc, Until, places};
 
-/// Checks those of the rules that are named, or all. Returns whether each is one.
+/// Checks the named rules, or all. Returns whether each counter-example is also one of the specification.
 pub(super) fn run(rules: &[String]) -> Result<bool, String> {
     let (spec, target) = places();
     let folder = spec.join("exchange");
@@ -26,7 +26,7 @@ pub(super) fn run(rules: &[String]) -> Result<bool, String> {
     Ok(right == of)
 }
 
-/// The rules of which a folder has a counter-example.
+/// The rules that have a counter-example in the folder.
 pub(super) fn known(folder: &Path) -> Result<Vec<String>, String> {
     let failed = |error: std::io::Error| format!("cannot read {}: {error}", folder.display());
     let mut known = Vec::new();
@@ -40,7 +40,7 @@ pub(super) fn known(folder: &Path) -> Result<Vec<String>, String> {
     Ok(known)
 }
 
-/// Those that are asked for, or all.
+/// The named rules, or all.
 pub(super) fn named<'a>(known: &'a [String], rules: &[String]) -> Result<Vec<&'a String>, String> {
     if let Some(rule) = rules.iter().find(|rule| !known.contains(rule)) {
         return Err(format!("there is no counter-example without `{rule}`; there are those of {}", known.join(", ")));
@@ -48,7 +48,7 @@ pub(super) fn named<'a>(known: &'a [String], rules: &[String]) -> Result<Vec<&'a
     Ok(known.iter().filter(|rule| rules.is_empty() || rules.contains(rule)).collect())
 }
 
-/// Returns what TLC says of one: that it is one without the rule, and none with it; or at which step it is not.
+/// Returns TLC's verdict: a counter-example without the rule but not with it, or the first step that is not allowed.
 fn check(tlc: &Tlc, spec: &Path, folder: &Path, rule: &str, told: &str) -> Result<Result<String, String>, String> {
     let without = look(tlc, spec, folder, rule, told, &format!("\"{rule}\""))?;
     if without.is_err() || look(tlc, spec, folder, rule, told, "")?.is_err() {
@@ -75,7 +75,7 @@ fn look(
         steps.filter(|steps| !steps.is_empty()).ok_or_else(|| format!("{rule}.txt has a step that cannot be read"))?;
     let module = format!("---- MODULE Steps ----\nLog == <<\n  {}\n>>\n====\n", steps.join(",\n  "));
     fs::write(folder.join("Steps.tla"), module).map_err(failed)?;
-    // What goes wrong there is the name of the claim here.
+    // The model's word for the error is also the name of the claim.
     let claim = told.lines().next().and_then(|line| line.split_once(": ")).map(|(_, wrong)| wrong);
     let claim = claim.ok_or_else(|| format!("{rule}.txt does not say what goes wrong"))?;
     let constants: Vec<&str> = told.lines().filter(|line| line.contains(" = ")).collect();

@@ -1,14 +1,14 @@
-//! Which actions happened, and how often: a claim that holds because nothing can happen is none.
+//! Counts which actions happened, and how often. A claim proves nothing if the actions that could break it never happen.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use crate::spec::config::{self, Config, Row, Wanted};
 
-/// To how many states each action led, by its name.
+/// The number of states that each action led to, by the name of the action.
 pub(super) type Counts = BTreeMap<String, u64>;
 
-/// As TLC's coverage tells: `<Name line …>: new:all`. It is told every minute anew: what was told last of a place is what counts.
+/// Reads TLC's coverage: `<Name line …>: new:all`. TLC prints it again every minute, so the last figure for a place counts.
 pub(super) fn counts(said: &str) -> Counts {
     let place = |line: &str| {
         let (place, counts) = line.strip_prefix('<')?.rsplit_once(">: ")?;
@@ -25,7 +25,7 @@ pub(super) fn counts(said: &str) -> Counts {
     counts
 }
 
-/// What was counted of one action over all rows.
+/// The counts of one action over all rows.
 #[derive(Default)]
 struct Count {
     all: u64,
@@ -33,7 +33,7 @@ struct Count {
     others: BTreeSet<String>,
 }
 
-/// How often each action of each module happened over all rows, as a table; and those that never did.
+/// A table of how often each action of each module happened over all rows, and the actions that never did.
 pub(super) fn table(
     spec: &Path,
     configs: &[Config],
@@ -82,7 +82,7 @@ mod tests {
     use super::{counts, table};
     use crate::spec::config::{Row, Wanted, read_all};
 
-    /// As TLC prints it, twice: what it says last of a place counts, and an action that is split has several places.
+    /// TLC prints the coverage twice here: the last figure for a place counts, and an action in several places is summed.
     const SAID: &str = "\
 Progress(9) at 2026-01-01 00:01:00: 500 states generated (500 s/min), 300 distinct states found (300 ds/min), 9 states left on queue.
 The coverage statistics at 2026-01-01 00:01:00
@@ -107,7 +107,7 @@ End of statistics.
         assert_eq!(counted, [("Acquire", 20), ("Expire", 7), ("Init", 1), ("Miss", 0)]);
     }
 
-    /// Counts are added over all rows of a module, and whatever is left at zero is named.
+    /// Counts are summed over all rows of a module. An action that stays at zero is reported.
     #[test]
     #[limit]
     fn an_action_that_happened_in_no_row_is_named() {

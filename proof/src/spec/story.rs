@@ -1,23 +1,23 @@
-//! A counter-example as a numbered story: what happened, and what it changed.
+//! A counter-example as a numbered story: each step, and what the step changed.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use crate::spec::value::parts;
 
-/// One state of a counter-example: which action led there, and what is so then, by name.
+/// One state of a counter-example: the action that led there, and the variables by name.
 pub(super) struct Moment {
     pub(super) action: String,
     values: BTreeMap<String, String>,
 }
 
 impl Moment {
-    /// What is so then.
+    /// The value of a variable in this state.
     pub(super) fn value(&self, name: &str) -> Option<&str> {
         self.values.get(name).map(String::as_str)
     }
 
-    /// The names of what is not as it was before.
+    /// The names of the variables that changed since the state before.
     pub(super) fn changed(&self, before: &Self) -> Vec<&String> {
         self.values
             .iter()
@@ -27,7 +27,7 @@ impl Moment {
     }
 }
 
-/// What a story leaves out, because only the checker needs it.
+/// Variables that a story leaves out because only the checker needs them.
 const UNTOLD: [&str; 15] = [
     "after",
     "asks",
@@ -64,14 +64,14 @@ pub(super) fn read(text: &str) -> Vec<Moment> {
     moments
 }
 
-/// The values of a state, of which a long one has several lines.
+/// The values of a state. A long value spans several lines.
 fn values(lines: &[&str]) -> BTreeMap<String, String> {
     let state = format!("\n{}", lines.join("\n"));
     let variables = state.split("\n/\\ ").filter_map(|variable| variable.split_once(" = "));
     variables.flat_map(|(name, value)| parts(name.trim(), &value.replace('\n', " "))).collect()
 }
 
-/// Tells it: each step by its number, and what is so after it and was not before.
+/// Writes the story: each step with its number, and the values that it changed.
 pub(super) fn tell(trace: &[Moment]) -> String {
     let mut story = String::new();
     for (number, moment) in trace.iter().enumerate() {
@@ -87,7 +87,7 @@ pub(super) fn tell(trace: &[Moment]) -> String {
     story
 }
 
-/// A value without the signs that only TLC needs.
+/// A value without TLC's own syntax.
 fn plain(value: &str) -> String {
     let signs = [
         (" |-> ", " "),

@@ -1,4 +1,4 @@
-//! TLC, the checker of TLA+: where it is, and what it says.
+//! Runs TLC, the checker of TLA+, and reads its output.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -10,7 +10,7 @@ use crate::spec::config::Row;
 use crate::spec::reach::{self, Counts};
 use crate::spec::story::{Moment, read};
 
-/// Where the specification lies, and where what TLC writes goes.
+/// The folder of the specification, and the folder for TLC's files.
 pub(super) fn places() -> (PathBuf, PathBuf) {
     let home = Path::new(env!("CARGO_MANIFEST_DIR"));
     (home.join("spec"), home.with_file_name("target").join("proof/spec"))
@@ -22,11 +22,11 @@ pub(super) struct Tlc {
     coverage: bool,
 }
 
-/// When a look is stopped that has not come to its end. TLC says every minute how far it is.
+/// When to stop TLC before its end. TLC prints its progress every minute.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Until {
     pub(super) time: Option<Duration>,
-    /// How many distinct states are enough.
+    /// The number of distinct states that is enough.
     pub(super) states: Option<u64>,
 }
 
@@ -42,15 +42,15 @@ pub(super) struct Report {
     pub(super) outcome: Outcome,
     pub(super) states: String,
     pub(super) time: String,
-    /// To how many states each action led, if that was counted.
+    /// The number of states that each action led to, if counted.
     pub(super) happened: Counts,
-    /// All that it printed.
+    /// The whole output.
     pub(super) said: String,
 }
 
 pub(super) enum Outcome {
     Holds,
-    /// It was stopped before its end, and nothing was wrong until then.
+    /// TLC was stopped before its end and had found nothing wrong.
     Cut,
     CounterExample {
         what: String,
@@ -58,7 +58,7 @@ pub(super) enum Outcome {
     },
 }
 
-/// Looks for Java and for TLC. Whether it counts which actions happened: to prepare that takes ten seconds of each run.
+/// Finds Java and TLC. `coverage` counts the actions, and costs ten seconds at the start of each run.
 pub(super) fn find(coverage: bool) -> Result<Tlc, String> {
     let java = Command::new("java").arg("-version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     if !java.is_ok_and(|status| status.success()) {
@@ -78,7 +78,7 @@ pub(super) fn find(coverage: bool) -> Result<Tlc, String> {
 }
 
 impl Tlc {
-    /// Has TLC look at a row.
+    /// Checks one row with TLC.
     pub(super) fn check(
         &self,
         spec: &Path,
@@ -90,13 +90,13 @@ impl Tlc {
         let folder = target.join(row.file());
         let failed = |error: std::io::Error| format!("TLC cannot look at {}: {error}", row.title());
         fs::create_dir_all(&folder).map_err(failed)?;
-        // TLC looks for all files beside the module.
+        // TLC looks for every file in the folder of the module.
         let module = format!("{}.tla", row.module);
         fs::copy(spec.join(&module), folder.join(&module)).map_err(failed)?;
         self.run(&folder, &module, &row.text, place, until)
     }
 
-    /// Runs TLC in a folder that has the module, shows how far it is, and reads what it says.
+    /// Runs TLC in a folder that has the module, shows the progress, and reads the output.
     pub(super) fn run(
         &self,
         folder: &Path,
@@ -106,11 +106,12 @@ impl Tlc {
         until: Until,
     ) -> Result<Report, String> {
         let failed = |error: std::io::Error| format!("TLC cannot look at {place}: {error}");
-        // TLC unpacks the modules it comes with where temporary files lie: runs side by side would read them half written.
+        // TLC unpacks its own modules into the temporary folder. Runs side by side would read them half written, so
+        // each has its own.
         fs::create_dir_all(folder.join("library")).map_err(failed)?;
         fs::write(folder.join("checked.cfg"), config).map_err(failed)?;
         let mut tlc = Command::new("java")
-            // Most runs are over before a better compiler has paid for itself.
+            // Most runs end before the optimizing compiler has paid for itself.
             .args(if until.time.is_none() && until.states.is_none() {
                 &["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx2g"]
             } else {
@@ -119,9 +120,9 @@ impl Tlc {
             .args(["-Djava.io.tmpdir=library", "-cp"])
             .arg(&self.jar)
             .args(["tlc2.TLC", "-nowarning", "-workers", "1"])
-            // Told every minute: of a run that is stopped it is not told at its end.
+            // Printed every minute, because TLC does not print it at the end of a stopped run.
             .args(if self.coverage { &["-coverage", "1"][..] } else { &[] })
-            // What is stopped is not gone on with.
+            // A stopped run is never resumed, so it needs no checkpoint.
             .args(["-checkpoint", "0", "-metadir", "states", "-config", "checked.cfg", module])
             .current_dir(folder)
             .stdout(Stdio::piped())
@@ -137,7 +138,7 @@ impl Tlc {
             said.push_str(&line);
             said.push('\n');
             over |= until.is_over(began.elapsed(), &line);
-            // What was counted comes behind how far it is.
+            // The counts are printed after the progress line.
             if over && !cut && (!self.coverage || line.starts_with("End of statistics")) {
                 cut = true;
                 tlc.kill().map_err(failed)?;
@@ -146,7 +147,7 @@ impl Tlc {
         tlc.wait().map_err(failed)?;
         let written = folder.join("tlc.txt");
         fs::write(&written, &said).map_err(failed)?;
-        // A journal of states of a run that is over helps nobody.
+        // TLC's files of states are large and useless after the run.
         let _ = fs::remove_dir_all(folder.join("states"));
         let outcome = outcome(&said).or(cut.then_some(Outcome::Cut)).ok_or_else(|| {
             let first = said.lines().find(|line| line.contains("rror")).unwrap_or("it said nothing");
@@ -160,7 +161,7 @@ impl Tlc {
     }
 }
 
-/// Returns nothing if TLC did not get to an end.
+/// Returns `None` if TLC did not come to an end.
 fn outcome(said: &str) -> Option<Outcome> {
     if said.contains("No error has been found") {
         return Some(Outcome::Holds);
@@ -177,7 +178,7 @@ fn outcome(said: &str) -> Option<Outcome> {
     Some(Outcome::CounterExample { what: said.lines().find_map(violated)?, trace: read(said) })
 }
 
-/// How many distinct states there are so far, if a line says so: `…, 1,234 distinct states found …`.
+/// The number of distinct states so far, in a line such as `…, 1,234 distinct states found …`.
 fn distinct(line: &str) -> Option<u64> {
     let (before, _) = line.split_once(" distinct states found")?;
     before.rsplit(' ').next()?.replace(',', "").parse().ok()

@@ -1,4 +1,4 @@
-//! Checks that what a store logged of a run is a behaviour of the specification, key by key.
+//! Checks that the log of a store is a behaviour of the specification, key by key.
 
 mod callers;
 mod log;
@@ -19,14 +19,14 @@ use crate::spec::trace::reader::Reader;
 use crate::spec::trace::run::About;
 use crate::spec::trace::steps::{Step, Times};
 
-/// By how much times may differ that one step reads, or that are told to a millisecond.
+/// How far apart, in ms, two times of one step may be. A step reads the clock several times, and logs have whole milliseconds.
 const SLACK: i64 = 6;
-/// How many logs are told that are no behaviour of the specification.
+/// How many wrong logs are shown in full.
 const TOLD: usize = 3;
 /// How long one step of a server may take on a busy machine, ms.
 const LONGEST: i64 = 250;
 
-/// Checks the run of a folder, or one of its own. Returns whether every log is a behaviour of the specification.
+/// Checks the run in a folder, or makes a run of its own. Returns whether every log is a behaviour of the specification.
 pub(super) fn run(words: &[String]) -> Result<bool, String> {
     let tlc = tlc::find(false)?;
     let (_, target) = places();
@@ -61,7 +61,7 @@ pub(super) fn run(words: &[String]) -> Result<bool, String> {
     Ok(wrong == 0 && missed == 0)
 }
 
-/// Plants steps that are not allowed. Returns how many were not found by their numbers.
+/// Plants steps that are not allowed. Returns how many of them the check did not find at their number.
 fn plants(check: &Check<'_>, logs: &[&[Step]]) -> Result<usize, String> {
     let (planted, missing) = plant::all(logs);
     missing.iter().for_each(|what| println!("not planted, because no log has a place for it: {what}"));
@@ -94,7 +94,7 @@ fn read(folder: &Path) -> Result<(About, BTreeMap<String, Vec<Step>>), String> {
     Ok((about, reader.with_callers(&records.map_err(|error| format!("history.jsonl: {error}"))?)?))
 }
 
-/// How logs are checked.
+/// The settings of a check.
 struct Check<'a> {
     tlc: &'a Tlc,
     folder: &'a Path,
@@ -103,7 +103,7 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    /// Returns of each log how many of its steps the specification allows.
+    /// Returns for each log how many of its steps the specification allows.
     fn all(&self, name: &str, logs: &[&[Step]]) -> Result<Vec<usize>, String> {
         let report = self.tlc(name, logs, usize::MAX)?;
         if let Outcome::CounterExample { what, .. } = report.outcome {
@@ -122,7 +122,7 @@ impl Check<'_> {
         Ok(reached)
     }
 
-    /// Tells how the specification gets to the step behind `reached`, and which that is.
+    /// Shows how the specification gets to the step after `reached`, and which step that is.
     fn story(&self, log: &[Step], reached: usize) -> Result<String, String> {
         let report = self.tlc("told", &[&log[..=reached]], reached + 1)?;
         let told = match report.outcome {

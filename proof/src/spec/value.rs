@@ -1,6 +1,6 @@
-//! Values as TLC prints them, taken apart: `[a |-> 1, b |-> (p1 :> {2})]` is `a 1` and `b.p1 {2}`.
+//! Splits values as TLC prints them: `[a |-> 1, b |-> (p1 :> {2})]` is `a 1` and `b.p1 {2}`.
 
-/// Returns the parts of a value: the way to each, and what is there.
+/// Returns the parts of a value: the path to each, and its value.
 pub(super) fn parts(name: &str, value: &str) -> Vec<(String, String)> {
     let value = value.trim();
     let inner = |open: char, close: char| value.strip_prefix(open).and_then(|rest| rest.strip_suffix(close));
@@ -13,11 +13,11 @@ pub(super) fn parts(name: &str, value: &str) -> Vec<(String, String)> {
     fields.flat_map(|(field, value)| parts(&format!("{name}.{}", field.trim()), value)).collect()
 }
 
-/// Splits a text where no bracket is open.
+/// Splits a text at separators outside of brackets.
 fn split<'a>(text: &'a str, between: &str) -> Vec<&'a str> {
     let (mut depth, mut start, mut pieces) = (0_i32, 0, Vec::new());
     for (place, sign) in text.char_indices() {
-        // The brackets of a sequence are two signs each, so they count twice, and close again; those in an arrow do not open.
+        // The brackets of a sequence, `<<` and `>>`, count twice and close twice. The sign `>` of an arrow does not count.
         match sign {
             '[' | '{' | '(' | '<' => depth += 1,
             ']' | '}' | ')' => depth -= 1,

@@ -1,4 +1,4 @@
-//! 64 tasks, a key each of many: ours, the same functions without our batches, and advisory locks.
+//! 64 tasks with a key each out of many: this library, its functions without batches, and advisory locks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,29 +14,29 @@ use crate::{Result, clock};
 
 const TASKS: u64 = 64;
 
-/// How many keys a task takes in turn.
+/// How many keys each task cycles through.
 const KEYS: u64 = 16;
 
-/// How many connections share the tasks, where they are not on one.
+/// How many connections the tasks share, on lines with more than one connection.
 const CONNECTIONS: usize = 8;
 
-/// Pairs a second.
+/// Pairs per second.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Crowd {
     pub(super) ours: f64,
-    /// One claim a statement and a commit, over eight connections.
+    /// One claim per statement and commit, over eight connections.
     pub(super) unbatched: f64,
-    /// Locks of one session, which has no lease and no token, and sends without waiting for answers.
+    /// Advisory locks of one session. They have no lease and no token, and their statements are pipelined.
     pub(super) advisory: f64,
-    /// The same over eight sessions.
+    /// Advisory locks over eight sessions.
     pub(super) advisory_spread: f64,
 }
 
-/// Who takes and releases.
+/// One way to take and release locks.
 #[derive(Clone)]
 enum Line {
     Ours(LockManager),
-    /// Both statements, and the owner.
+    /// The session, the two statements, and the owner.
     Unbatched(Arc<Client>, [Statement; 2], String),
     Advisory(Arc<Client>, [Statement; 2]),
 }
@@ -75,7 +75,7 @@ pub(super) async fn measure(job: &Statements) -> Result<Crowd> {
     }
     let one = advisory[..1].to_vec();
     let (lines, mut rates) = ([ours, unbatched, one, advisory], [0.0; 4]);
-    // Each round begins with another one, so that none always follows the same.
+    // Each round begins with another line, so that a line does not always follow the same one.
     for place in 0..lines.len() {
         let index = (place + usize::try_from(job.first)?) % lines.len();
         rates[index] = rate(&lines[index], job.window_ms).await?;
@@ -84,7 +84,7 @@ pub(super) async fn measure(job: &Statements) -> Result<Crowd> {
     Ok(Crowd { ours, unbatched, advisory, advisory_spread })
 }
 
-/// Returns how many pairs a second the tasks do, who share some lines. A fifth of the time before is not counted.
+/// Returns how many pairs per second the tasks do on the given lines. A fifth of the time comes before as warm-up.
 async fn rate(lines: &[Line], window_ms: u64) -> Result<f64> {
     let window = clock::as_nanos(Duration::from_millis(window_ms));
     let from = clock::now() + window / 5;

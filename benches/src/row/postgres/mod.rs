@@ -1,4 +1,4 @@
-//! Locks in PostgreSQL, beside the bare statements that they are made of, on the same server at the same time.
+//! Locks in PostgreSQL, beside the bare statements that they consist of, on the same server at the same time.
 
 mod crowd;
 mod server;
@@ -15,7 +15,7 @@ use crate::process::wire::say;
 use crate::process::worker::Worker;
 use crate::stats::{median, ratio};
 
-/// What one round measured. Times are medians in µs, the others are pairs a second.
+/// The figures of one round. Times are medians in µs; the others are pairs per second.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Measured {
     steps: steps::Steps,
@@ -25,7 +25,7 @@ pub(crate) struct Measured {
 /// One figure of a round.
 type Of = fn(&Measured) -> f64;
 
-/// A ratio that is a target: what is above, what is below, and its bound.
+/// A ratio with a target: its name, its numerator, its denominator and its bound.
 type Wanted = (&'static str, Of, Of, Bound, f64);
 
 const FIGURES: [(&str, &str, Of); 15] = [
@@ -60,7 +60,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<Outcome> {
     if let Some(why) = PostgresServer::missing(&["initdb"]) {
         println!("not installed, so not measured: PostgreSQL: {why}");
     } else {
-        // As it is by default: a commit waits for the disk.
+        // The default of PostgreSQL: a commit waits for the disk.
         let server = PostgresServer::start_with(&[("fsync", "on")]);
         let window_ms = bench.scale.pick(1_000, 300, 150);
         for round in 0..bench.rounds {
@@ -72,7 +72,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<Outcome> {
     Ok(outcome(&rounds))
 }
 
-/// What the rounds amount to. Without any, each target is there and not met.
+/// Combines the rounds. Without any round, each target is listed as not met.
 fn outcome(rounds: &[Measured]) -> Outcome {
     let mut outcome = Outcome::default();
     if !rounds.is_empty() {
@@ -91,7 +91,7 @@ fn outcome(rounds: &[Measured]) -> Outcome {
     outcome
 }
 
-/// Measures everything once, in a process of its own.
+/// Measures every figure once, in a process of its own.
 pub(crate) fn measure(job: &Statements) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     lock_metrics::install()?;
@@ -100,7 +100,7 @@ pub(crate) fn measure(job: &Statements) -> Result<()> {
         Ok::<_, crate::Failure>(Measured { steps, crowd: crowd::measure(job).await? })
     })?;
     say(&serde_json::to_string(&measured)?)?;
-    // What is still held ends with the server.
+    // Locks that are still held end with the server.
     std::process::exit(0)
 }
 

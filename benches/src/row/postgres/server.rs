@@ -1,4 +1,4 @@
-//! Sessions of the server, and managers of locks on it.
+//! Sessions of the server, and lock managers on it.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio_postgres::{AsyncMessage, Client, NoTls, Statement};
 use crate::Result;
 use crate::contestant::TTL_MS;
 
-/// A manager with connections of its own, as a process has, and the lease that every contestant asks for.
+/// A manager with connections of its own, as a process has, and with the lease of every contestant.
 pub(super) async fn manager(url: &str) -> Result<LockManager> {
     let ttl = Duration::from_millis(TTL_MS);
     let builder = LockManager::builder(PostgresStore::new(url)?).with_ttl(ttl).with_wait(Wait::Forever);
@@ -18,7 +18,7 @@ pub(super) async fn manager(url: &str) -> Result<LockManager> {
     Ok(locks)
 }
 
-/// What takes a free lock and what frees it, as any program would send them.
+/// The statements of a program without this library: one takes a free lock, one frees it.
 pub(super) const PAIR: [&str; 2] = [
     "SELECT outcome FROM lock_core.acquire_v1(ARRAY[$1::text], ARRAY[$2::text::uuid], '{30000}', '{0}', '{x}', \
      '{9000000000000000}', '{NULL}', '{0}', '{0}', 'on')",
@@ -26,7 +26,7 @@ pub(super) const PAIR: [&str; 2] = [
      '{NULL}', 'on')",
 ];
 
-/// Takes a lock that nobody else wants, and frees it, by two statements of a session.
+/// Takes and frees a lock without contention, with two statements of one session.
 pub(super) async fn bare_pair(client: &Client, pair: &[Statement; 2], key: &str, owner: &str) -> Result<()> {
     let outcome: String = client.query_one(&pair[0], &[&key, &owner]).await?.get(0);
     let freed: bool = client.query_one(&pair[1], &[&key, &owner]).await?.get(0);
@@ -36,14 +36,14 @@ pub(super) async fn bare_pair(client: &Client, pair: &[Statement; 2], key: &str,
     Ok(())
 }
 
-/// A session, with nothing of ours in it.
+/// A session without anything of this library.
 pub(super) async fn session(url: &str) -> Result<Client> {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
     tokio::spawn(connection);
     Ok(client)
 }
 
-/// A session that listens, and tells of each message.
+/// A session that listens on a channel and forwards each message.
 pub(super) async fn listener(url: &str, channel: &str) -> Result<(Client, tokio::sync::mpsc::UnboundedReceiver<()>)> {
     let (client, mut connection) = tokio_postgres::connect(url, NoTls).await?;
     let (sender, heard) = tokio::sync::mpsc::unbounded_channel();

@@ -1,4 +1,4 @@
-//! One thing at a time: each of ours right after the bare statements that it is compared with.
+//! One step at a time: each step of this library right after the bare statements that it is compared with.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -21,29 +21,29 @@ use crate::{Failure, Result, clock};
 /// Medians, µs.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Steps {
-    /// One statement that commits by itself.
+    /// One statement in a transaction of its own.
     pub(super) durable: f64,
     pub(super) pair: f64,
-    /// The statements of a pair, by one session and without anything else of ours.
+    /// The statements of a pair, by one session and without the rest of this library.
     pub(super) bare: f64,
     /// A transaction of two statements: read and write.
     pub(super) plain: f64,
     pub(super) pinned: f64,
     pub(super) notify: f64,
-    /// What a hand-off is made of at least: the message, and a grant that a crash of the server does not forget.
+    /// The least that a hand-off can cost: the message, and a grant that survives a crash of the server.
     pub(super) notify_and_commit: f64,
     pub(super) hand_off: f64,
     pub(super) updates: f64,
     pub(super) update: f64,
     pub(super) renewals: f64,
-    /// Tokens of the lock that was handed off that were not greater than the one before.
+    /// How many tokens in the hand-offs were not greater than the one before.
     pub(super) inversions: u64,
 }
 
-/// How many leases are renewed together.
+/// How many leases are renewed at once.
 const LEASES: usize = 100;
 
-/// How many keys a lonely caller takes in turn.
+/// How many keys a single caller cycles through.
 const KEYS: u32 = 50;
 
 const TABLES: &str = "CREATE TABLE IF NOT EXISTS account (id bigint PRIMARY KEY, n bigint NOT NULL);
@@ -51,7 +51,7 @@ const TABLES: &str = "CREATE TABLE IF NOT EXISTS account (id bigint PRIMARY KEY,
     CREATE TABLE IF NOT EXISTS bare (key text COLLATE \"C\" PRIMARY KEY, until timestamptz NOT NULL) WITH (fillfactor = 50);
     INSERT INTO bare SELECT 'lease:' || n, now() FROM generate_series(1, 100) n ON CONFLICT DO NOTHING";
 
-/// The times of one kind of thing, ns.
+/// The times of one step, ns.
 #[derive(Default)]
 struct Times(Vec<u64>);
 
@@ -79,7 +79,7 @@ pub(super) async fn measure(job: &Statements) -> Result<Steps> {
     Ok(steps)
 }
 
-/// Pairs beside a statement that commits by itself, and transactions with and without a pin.
+/// Pairs beside a statement in a transaction of its own, and transactions with and without a pin.
 async fn pairs(job: &Statements, client: &mut Client, steps: &mut Steps) -> Result<()> {
     let locks = manager(&job.url).await?;
     let guard = locks.lock("pinned").await?;
@@ -103,7 +103,7 @@ async fn pairs(job: &Statements, client: &mut Client, steps: &mut Steps) -> Resu
     Ok(())
 }
 
-/// Reads and writes in one transaction, under a pin if there is one.
+/// Reads and writes in one transaction, under a pin if one is given.
 async fn transaction(
     client: &mut Client,
     read: &Statement,
@@ -119,7 +119,7 @@ async fn transaction(
     Ok(transaction.commit().await?)
 }
 
-/// From the call of a release to the guard of a waiter in another process, beside a bare message between two sessions.
+/// From the call of a release to the guard of a waiter in another process. A bare message between two sessions is the comparison.
 async fn hand_offs(job: &Statements, client: &Client, steps: &mut Steps) -> Result<()> {
     let (_listening, mut heard) = listener(&job.url, "bench").await?;
     let (here, there) = (manager(&job.url).await?, manager(&job.url).await?);
@@ -153,7 +153,7 @@ async fn hand_offs(job: &Statements, client: &Client, steps: &mut Steps) -> Resu
     Ok(())
 }
 
-/// Has a manager wait for the lock, and returns once it stands in the queue.
+/// Lets a manager wait for the lock, and returns when its claim is in the queue.
 async fn queued(client: &Client, locks: &LockManager) -> Result<JoinHandle<Result<LockGuard>>> {
     let request = locks.lock("handed");
     let waiter = tokio::spawn(async move { Ok(request.await?) });
@@ -164,7 +164,7 @@ async fn queued(client: &Client, locks: &LockManager) -> Result<JoinHandle<Resul
     Ok(waiter)
 }
 
-/// A hundred leases, beside a hundred rows that are given a new time.
+/// A hundred renewed leases, beside a hundred rows that get a new time.
 async fn renewals(job: &Statements, client: &Client, steps: &mut Steps) -> Result<()> {
     let store = PostgresStore::new(&job.url)?;
     let mut claims = Vec::new();
@@ -197,10 +197,10 @@ async fn renewals(job: &Statements, client: &Client, steps: &mut Steps) -> Resul
     Ok(())
 }
 
-/// A statement on its way.
+/// A statement in flight.
 type Sent<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + 'a>>;
 
-/// All updates in one transaction, which is sent as a whole before an answer is waited for.
+/// All updates in one transaction, sent as a whole before the first reply is read.
 async fn one_by_one(client: &Client, one: &Statement, keys: &[&str]) -> Result<()> {
     let mut open: Vec<Sent<'_>> = Vec::new();
     open.push(Box::pin(client.batch_execute("BEGIN")));

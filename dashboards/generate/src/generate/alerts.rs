@@ -1,4 +1,4 @@
-//! The alerts. Each names the lock, who holds it, and what to do; its runbook has the details.
+//! The alerts. Each names the lock, its holder, and the next step; the runbook has the details.
 
 mod budget;
 mod plumbing;
@@ -14,18 +14,19 @@ use super::rule::{Alert, Group, Rule};
 const SITES: &str = "{{ range query (printf \"count by (site) (@site_info{store=%q, lock=%q})\" \
                      $labels.store $labels.lock) | sortByLabel \"site\" }} {{ .Labels.site }};{{ end }}";
 
-/// Who has the alert's lock, and in which process, now or when it was scraped last.
+/// The holder of the alert's lock and its process, now or at its last scrape.
 const HOLDING: &str = "{{ with query (printf \"max by (job, instance, site) (last_over_time(\
                        @site_oldest_hold_start_timestamp_seconds{store=%q, lock=%q}[15m])) > 0\" $labels.store $labels.lock) \
                        | sortByLabel \"instance\" }}{{ range . }}{{ .Labels.site }} in {{ .Labels.instance }} ({{ .Labels.job }}); \
                        {{ end }}{{ else }}no process that is scraped. {{ end }}";
 
-/// How many callers wait for the alert's lock, and in which service.
+/// How many callers wait for the alert's lock, and in which services.
 const WAITING: &str = "{{ with query (printf \"sum by (job) (@waiters{store=%q, lock=%q}) > 0\" $labels.store $labels.lock) \
                        | sortByLabel \"job\" }}{{ range . }}{{ .Value | humanize }} in {{ .Labels.job }}; {{ end }}\
                        {{ else }}nobody. {{ end }}";
 
-/// What the alert's service holds in the alert's store, and who waits there: a store has the name of its node, if it was given none.
+/// The locks that the alert's service holds in the alert's store, and its waiters there. The store is named after its
+/// node unless it has a name of its own.
 const AT_STAKE: &str = "{{ with query (printf \"topk(5, sum by (lock) (@held{store=%q, job=%q})) > 0\" $labels.node $labels.job) }}\
                         Held there:{{ range . }} {{ .Labels.lock }} ({{ .Value | humanize }});{{ end }} {{ end }}\
                         {{ with query (printf \"sum(@waiters{store=%q, job=%q}) > 0\" $labels.node $labels.job) }}\
@@ -49,14 +50,14 @@ fn happened(total: &str, minutes: u32, by: &str) -> String {
     format!("sum by ({by}) {} > 0", growth(total, minutes))
 }
 
-/// Stores that a process cannot use: nodes without a connection, and quorums without a majority. `look` says when: now, or
-/// within some time. A quorum does without one of its members, so that alone is none; one whose members disagree has an alert of
-/// its own.
+/// Stores that a process cannot use: nodes without a connection, and quorums without a majority. `look` selects the
+/// time: now, or within some time. A single member of a quorum does not count: the quorum works without it. A quorum
+/// whose members disagree has its own alert.
 fn out_of_reach(look: &dyn Fn(&str) -> String) -> String {
     let by = format!("{PROCESS}, node");
     let once = |series: &str| format!("max by ({by}) ({})", look(series));
     let (connected, counted) = (once("@backend_connected"), once("@quorum_members{state=\"counted\"}"));
-    // Members are the nodes to which claims can be given again.
+    // Only members of a quorum have this series.
     format!(
         "({connected} == 0 unless on ({by}) (increase(@quorum_repairs_total[5m]) >= 0)) \
          or {counted} < on ({by}) max by ({by}) (@quorum_majority) \
@@ -64,15 +65,15 @@ fn out_of_reach(look: &dyn Fn(&str) -> String) -> String {
     )
 }
 
-/// Adds the node of the store to what is of a lock: a store is called after its node, unless it was given a name.
+/// Adds the node to a series of a lock. A store is named after its node unless it has a name of its own.
 fn with_node(of_lock: &str) -> String {
     format!("label_replace({of_lock}, \"node\", \"$1\", \"store\", \"([^#]*).*\")")
 }
 
-/// Leaves out what is of a store that its process cannot use, since most commands there fail or it has no connection: alerts on
-/// stores say so, and what follows from that is no news. `look` says when of a gauge, and `during` of a share. What is of another
-/// store of the same process stays. Some nodes are called after no store: members, shards of a cluster, stores that were given a
-/// name; those explain all that is of their process.
+/// Leaves out series of a store that its process cannot use, since alerts on stores already report that. Most commands
+/// there fail, or the connection is down. `look` selects the time of a gauge, and `during` that of a share. Series of
+/// another store of the same process stay. Some failing nodes match the name of no store: members, shards of a cluster,
+/// and stores with a name of their own. Such a node leaves out everything of its process.
 fn where_its_store_answers(of_lock: &str, look: &dyn Fn(&str) -> String, during: &dyn Fn(&str) -> String) -> String {
     let at = format!("{PROCESS}, node");
     let stores = with_node(&format!("max by ({PROCESS}, store) (@store_now_timestamp_seconds)"));
@@ -86,19 +87,19 @@ fn where_its_store_answers(of_lock: &str, look: &dyn Fn(&str) -> String, during:
     )
 }
 
-/// Where most commands fail, of those that are counted.
+/// The places where most of the counted commands fail.
 fn refused(by: &str, counted: &str) -> String {
     let sum = |total: &str| format!("sum by ({by}) (rate(@{total}[<<twoLooks>>]){counted})");
     let (errors, commands) = (sum("backend_errors_total"), sum("backend_command_seconds_count"));
     format!("({errors} / on ({by}) ({commands} > 0) > <<errorSharePage>>)")
 }
 
-/// The share of the processes of each service that cannot use a store, as they were scraped last.
+/// The share of the processes of each service that could not use a store at their last scrape.
 fn share_without_it() -> String {
     share_of(&format!("({})", out_of_reach(&str::to_owned)))
 }
 
-/// The share of the processes of each service that cannot use a store, where two scrapes at least have shown it.
+/// The share of the processes of each service that could not use a store in at least two scrapes.
 fn share_out_of_reach() -> String {
     let lost = out_of_reach(&str::to_owned);
     let counted = "@quorum_members{state=\"counted\"}";

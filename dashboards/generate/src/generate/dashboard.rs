@@ -11,7 +11,7 @@ pub(crate) struct Dashboard {
     pub(crate) file: &'static str,
     pub(crate) title: &'static str,
     pub(crate) description: &'static str,
-    /// Whether it shows the locks in the store, whichever services run.
+    /// Whether it shows the locks in the store, whatever services run.
     pub(crate) of_store: bool,
     /// Whether it is about one lock, chosen at the top.
     pub(crate) one_lock: bool,
@@ -31,7 +31,7 @@ impl Dashboard {
             "tags": ["distributed-lock"],
             "schemaVersion": 39,
             "version": 1,
-            // Edits by hand in Grafana would be lost with the next version of the file.
+            // An edit in Grafana would be lost with the next version of the file.
             "editable": false,
             "graphTooltip": 1,
             "refresh": "10s",
@@ -69,7 +69,7 @@ impl Dashboard {
                 height = height.max(panel.height);
             }
             y += height;
-            // Only the first row is open: it answers the question that people come with.
+            // Only the first row is open: it answers the most urgent question.
             let collapsed = number > 0;
             let (below, within) = if collapsed { (Vec::new(), inside) } else { (inside, Vec::new()) };
             placed.push(json!({
@@ -144,13 +144,12 @@ impl Dashboard {
     }
 }
 
-/// `all` is the value for choosing all of many values; a label that may be missing also matches an empty
-/// value.
+/// `all` is the value for choosing all of many values. A label that may be missing also matches an empty value.
 fn variable(name: &str, label: &str, query: &str, all: Option<&str>) -> Value {
     let many = all.is_some();
     let mut variable = json!({
         "name": name, "label": label, "type": "query", "datasource": source(), "query": query,
-        // Refreshed when the time range changes: processes of an hour ago have other instances.
+        // Refreshed when the time range changes, because the processes of an hour ago were other instances.
         "refresh": 2, "sort": 1, "hide": 0, "regex": "", "options": [],
         "multi": many, "includeAll": many, "current": {},
     });

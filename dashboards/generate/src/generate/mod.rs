@@ -59,7 +59,7 @@ fn written(settings: &Settings) -> Vec<Written> {
     all
 }
 
-/// Every rule, as the settings are by default.
+/// Every rule, with default settings.
 #[cfg(test)]
 pub(crate) fn rules() -> Vec<Rule> {
     let rules = alerts::groups().into_iter().chain(recording::groups()).flat_map(|group| group.rules);

@@ -14,34 +14,35 @@ const EVERYWHERE: &str = r#"<<clusterLabel>>=~"$cluster", store=~"$store""#;
 /// Marks a selector for the whole fleet, in place of its first matcher.
 const FLEET: &str = "FLEET";
 
-/// The same for a series that is of no store.
+/// The same for a series that belongs to a process and not to a store.
 const PROCESSES: &str = "PROCESSES";
 
-/// The labels that tell services apart, wherever they run: missing labels are empty.
+/// The labels that tell services apart, in any cluster or namespace. A missing label is empty.
 pub(crate) const SERVICE: &str = "<<clusterLabel>>, <<namespaceLabel>>, job";
 /// The labels that tell processes apart.
 pub(crate) const PROCESS: &str = "<<clusterLabel>>, <<namespaceLabel>>, job, instance";
-/// The same where a process may be scraped by two jobs, or by two servers.
+/// The same if two jobs or two servers may scrape one process.
 const ONCE: &str = "<<clusterLabel>>, <<namespaceLabel>>, instance";
 /// The labels that tell stores apart.
 pub(crate) const STORE: &str = "<<storeLabels>>";
-/// The labels that tell locks apart, whoever takes them: the scraper has no say in it.
+/// The labels that tell locks apart. The labels of the scraper do not count, so all clients of a lock share them.
 pub(crate) const LOCK: &str = "<<storeLabels>>, lock";
 /// The labels that tell call sites of a lock apart, in any process.
 pub(crate) const SITE: &str = "<<storeLabels>>, lock, site";
 
-/// Adds up a gauge over all processes, each once, however often it is scraped. `own` are labels of the gauge beside the lock's.
+/// Sums a gauge over all processes. A process that is scraped twice counts once. `own` are labels of the gauge in
+/// addition to the lock's.
 pub(crate) fn once(series: &str, own: &str) -> String {
     format!("sum by ({LOCK}) (max by ({ONCE}, store, lock{own}) ({series}))")
 }
 
-/// What two scrapes at least have shown, whatever the interval: a condition on a gauge, for each of its series.
+/// A condition on a gauge that at least two scrapes have shown, whatever the interval. It is judged for each series.
 pub(crate) fn twice(gauge: &str, condition: &str) -> String {
     format!("changes((timestamp({gauge}) and {condition})[<<twoLooks>>:5s]) > 0")
 }
 
-/// What a process tells of a series, or told before the last scrape, if only that one failed. What a process told that is gone, or
-/// whose scrapes go on failing, is not remembered: it may have changed since, and nobody would say so.
+/// The value of a series, or the previous one if only the last scrape failed. After more failed scrapes, or for a
+/// process that is gone, it is dropped: the value may have changed since.
 pub(crate) fn remembered(series: &str) -> String {
     let failed = "count_over_time(<<up>>[<<twoLooks>>]) - sum_over_time(<<up>>[<<twoLooks>>])";
     format!(
@@ -56,12 +57,12 @@ pub(crate) fn down() -> String {
     format!("(max by ({PROCESS}) (<<up>>) == 0)")
 }
 
-/// The present by the clock of each store: most processes know it.
+/// The present time by the clock of each store: the median over its processes.
 pub(crate) fn store_now() -> String {
     format!("quantile by ({STORE}) (0.5, @store_now_timestamp_seconds)")
 }
 
-/// Returns the age of a timestamp by the clock of the process that exports it, where it is set.
+/// Returns the age of a timestamp, by the clock of the process that exports it. A timestamp of 0 is left out.
 pub(crate) fn age(short: &str) -> String {
     age_of(short, "")
 }
@@ -87,13 +88,14 @@ fn labels_of(name: &str) -> Option<Vec<&'static str>> {
     coming.or_else(|| catalog().find(|metric| metric.name() == name).map(|metric| metric.labels().to_vec()))
 }
 
-/// For how long a process has been running, by its own clock.
+/// How long a process has been running, by its own clock.
 pub(crate) fn age_of_process() -> String {
     "@now_timestamp_seconds - @start_timestamp_seconds".to_owned()
 }
 
-/// Returns the growth of each series of a total within some minutes, where it grew. It includes a process that is younger
-/// than its first scrape, whose total was never seen at 0, and what grew while no samples arrived for longer than that.
+/// Returns the growth of each series of a total within some minutes, where it grew. This includes a process that is
+/// younger than its first scrape, whose total was never seen at 0. It also includes growth while samples were missing
+/// for longer than that.
 pub(crate) fn growth(total: &str, minutes: u32) -> String {
     let seconds = minutes * 60;
     format!(
@@ -121,7 +123,7 @@ pub(crate) fn series(short: &str) -> String {
     name
 }
 
-/// Returns the histograms that an expression reads: a process may leave them out.
+/// Returns the histograms that an expression reads. A process may leave them out.
 pub(crate) fn histograms(expr: &str) -> Vec<&'static str> {
     let histograms = catalog().filter(|metric| !metric.buckets().is_empty()).map(lock_metrics::Metric::name);
     let is_read =
@@ -139,8 +141,8 @@ fn on(short: &str, matchers: &str) -> String {
     format!("{name}{{{SELECTED}{store}{separator}{matchers}}}")
 }
 
-/// Selects series of all services, whichever are selected: what the inspector found, since it runs in any
-/// of them, and what is compared with that.
+/// Selects series of all services, whichever are selected. The inspector runs in any of them, so its series are
+/// selected this way, and so are series that are compared with them.
 fn of_the_fleet(short: &str, matchers: &str) -> Option<String> {
     if matchers == PROCESSES {
         return Some(format!("{}{{<<clusterLabel>>=~\"$cluster\"}}", series(short)));
@@ -166,8 +168,8 @@ pub(crate) fn selected(template: &str) -> String {
     fill(template, &|short, matchers| of_the_fleet(short, matchers).unwrap_or_else(|| on(short, matchers)))
 }
 
-/// Replaces every `@name` and `@name{matchers}`. The marker is our own, because queries are full of
-/// the braces and dollars that other templates use.
+/// Replaces every `@name` and `@name{matchers}`. Queries are full of the braces and dollars of other templates, so this
+/// marker is different.
 fn fill(template: &str, replace: &dyn Fn(&str, &str) -> String) -> String {
     let mut parts = template.split('@');
     let mut filled = parts.next().unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! The same dashboards and rules, in the forms that clusters use.
+//! The same dashboards and rules, in the forms for clusters.
 
 use std::fmt::Write as _;
 
@@ -16,8 +16,7 @@ pub(super) fn files(all: &[Written]) -> Vec<(String, String)> {
     ]
 }
 
-/// Writes objects of the kind `PrometheusRule`. The operator tells its users not to write templates into
-/// them, so the files go in as they are.
+/// Writes objects of the kind `PrometheusRule`. The operator's guide forbids templates in them, so the files go in unchanged.
 fn prometheus_rules(all: &[Written]) -> String {
     let mut yaml = HEAD.to_owned();
     for Written { name, text, .. } in all.iter().filter(|file| !file.is_dashboard) {
@@ -45,8 +44,7 @@ fn service_monitor() -> String {
     )
 }
 
-/// Writes one object per dashboard, each small enough for `kubectl apply`, which copies it into an
-/// annotation.
+/// Writes one object per dashboard. `kubectl apply` copies it into an annotation, so each must be small enough.
 fn config_maps(all: &[Written]) -> String {
     let mut yaml = HEAD.to_owned();
     for Written { name, text, .. } in all.iter().filter(|file| file.is_dashboard) {
@@ -61,13 +59,13 @@ fn config_maps(all: &[Written]) -> String {
     yaml
 }
 
-/// A JSON document without its line ends and indentation; marks and strings stay as they are.
+/// A JSON document without line ends and indentation. Marks and strings stay unchanged.
 fn on_one_line(json: &str) -> String {
     serde_json::from_str::<serde_json::Value>(json).map_or_else(|_| json.to_owned(), |json| json.to_string())
 }
 
-/// Returns a mixin like kubernetes-mixin and others: `_config`, `grafanaDashboards`, `prometheusAlerts`, `prometheusRules`; and the
-/// texts that it fills with `_config`.
+/// Returns a mixin like kubernetes-mixin: `_config`, `grafanaDashboards`, `prometheusAlerts`, `prometheusRules`; and
+/// the templates that it fills with `_config`.
 pub(super) fn mixin(templates: &[Written]) -> Vec<(String, String)> {
     let mut text = HEAD.replace('#', "//");
     text.push_str("{\n");
@@ -95,7 +93,7 @@ pub(super) fn mixin(templates: &[Written]) -> Vec<(String, String)> {
     files
 }
 
-/// Cuts a text at its marks, since jsonnet takes minutes to look for them.
+/// Cuts a text at its marks. Otherwise jsonnet would search for them, which takes minutes.
 fn in_parts(text: &str) -> String {
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
     let mut parts = text.split("<<");
@@ -108,7 +106,7 @@ fn in_parts(text: &str) -> String {
     all + "])\n"
 }
 
-/// Tells Grafana's dashboard-linter which panels it need not look at for the job and the instance, and why.
+/// Lists the panels that Grafana's dashboard-linter need not check for the job and the instance, with the reason.
 pub(super) fn exclusions(dashboards: &[Dashboard]) -> String {
     let mut yaml = HEAD.to_owned() + "exclusions:\n";
     for rule in ["target-job-rule", "target-instance-rule"] {

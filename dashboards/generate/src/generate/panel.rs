@@ -14,11 +14,11 @@ pub(crate) struct Panel {
     pub(crate) queries: Vec<Query>,
     pub(crate) width: u32,
     pub(crate) height: u32,
-    /// The values at which it turns orange, and red.
+    /// The values at which the panel turns orange, and red.
     pub(crate) thresholds: (Option<f64>, Option<f64>),
 }
 
-/// How a panel is drawn.
+/// The visualization of a panel.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Kind {
     Stat,
@@ -26,8 +26,7 @@ pub(crate) enum Kind {
     BarGauge,
     Heatmap,
     StateTimeline,
-    /// One row for each set of labels: the headings of the values, one for each query, and the
-    /// labels shown before them.
+    /// One row for each set of labels. Has the headings of the values, one for each query, and the labels shown before them.
     Table {
         labels: &'static [(&'static str, &'static str)],
     },
@@ -48,7 +47,7 @@ pub(crate) enum Unit {
 pub(crate) struct Query {
     pub(crate) expr: String,
     pub(crate) legend: &'static str,
-    /// No data is good news here: there may be nothing to show.
+    /// The query may return nothing, and that is good news.
     pub(crate) may_be_empty: bool,
 }
 
@@ -91,13 +90,13 @@ impl Panel {
         self
     }
 
-    /// Adds a query of which the ten greatest are shown: a legend of every lock of a fleet is no legend.
+    /// Adds a query that shows its ten greatest series. A legend with every lock of a fleet would be unreadable.
     pub(crate) fn worst(mut self, legend: &'static str, template: &str) -> Self {
         self.queries.push(Query::new(legend, &format!("topk(10, {template})")).may_be_empty());
         self
     }
 
-    /// Adds a query that may have nothing to show.
+    /// Adds a query that may return nothing.
     pub(crate) fn rare(mut self, legend: &'static str, template: &str) -> Self {
         self.queries.push(Query::new(legend, template).may_be_empty());
         self
@@ -152,7 +151,7 @@ impl Panel {
         panel
     }
 
-    /// Says which histograms it needs, since a process may leave them out.
+    /// Lists the histograms that the panel needs, since a process may leave them out.
     fn described(&self) -> String {
         let mut needed: Vec<&str> = self.queries.iter().flat_map(|query| histograms(&query.expr)).collect();
         needed.dedup();
@@ -184,7 +183,7 @@ impl Panel {
         match self.kind {
             Kind::Stat => json!({ "reduceOptions": last, "colorMode": "background", "graphMode": "none" }),
             Kind::TimeSeries => json!({
-                // The worst comes first, in case a long list is cut.
+                // The worst value comes first, in case a long list is cut.
                 "legend": {
                     "displayMode": "table", "placement": "bottom", "showLegend": true,
                     "calcs": ["max"], "sortBy": "Max", "sortDesc": true,
@@ -194,7 +193,7 @@ impl Panel {
             Kind::BarGauge => {
                 json!({
                     "reduceOptions": last, "orientation": "horizontal", "displayMode": "basic", "showUnfilled": true,
-                    // There is no room for a call site beside the bar.
+                    // A call site is too long to fit beside the bar.
                     "namePlacement": "top",
                 })
             }
@@ -230,7 +229,7 @@ impl Panel {
                 "range": !at_once,
             });
             if !at_once && query.expr.contains("wait_seconds_bucket") {
-                // Waits lead to their traces.
+                // Exemplars link waits to their traces.
                 target["exemplar"] = true.into();
             }
             target
@@ -238,7 +237,7 @@ impl Panel {
         self.queries.iter().enumerate().map(target).collect()
     }
 
-    /// Defines the columns of a table: colours for the first value, a link to the process.
+    /// Defines the columns of a table: colours for the first value, and a link to the process.
     fn overrides(&self) -> Vec<Value> {
         let Kind::Table { labels } = &self.kind else { return Vec::new() };
         let mut overrides = Vec::new();
@@ -308,7 +307,7 @@ impl Panel {
                 "properties": [{ "id": "links", "value": [link] }],
             }));
         }
-        // People read the names of locks and call sites, and these are long. A narrow table has no room for that.
+        // Names of locks and call sites are long and must be readable, so only a wide table sets their width.
         for (label, heading) in labels.iter().filter(|_| self.width == 24) {
             let width = match *label {
                 "store" => 180,
@@ -335,8 +334,7 @@ impl Panel {
         overrides
     }
 
-    /// Shows one row for each set of labels, with columns in the order of the questions: which,
-    /// where, how long.
+    /// Shows one row for each set of labels. The columns follow the questions: which, where, how long.
     fn transformations(&self, labels: &[(&str, &str)]) -> Value {
         let mut order = json!({});
         let mut names = json!({});

@@ -1,4 +1,4 @@
-//! Recording rules: the share of slow waits, over the windows that the burn alerts compare, and what is remembered for two weeks.
+//! Recording rules: the share of slow waits over the windows of the burn alerts, and values that are remembered for two weeks.
 
 use super::names::{LOCK, SERVICE, STORE, plain};
 use super::rule::{Group, Rule};
@@ -7,10 +7,10 @@ use super::rule::{Group, Rule};
 /// integers.
 const FAST: &str = "0.25";
 
-/// The windows, and how often each is evaluated.
+/// The windows, each with the interval of its evaluation.
 const WINDOWS: [(&str, &[&str]); 2] = [("30s", &["5m", "30m", "1h", "2h"]), ("5m", &["6h", "1d", "3d"])];
 
-/// What alerts look for in the last two weeks, after the processes that told it are gone.
+/// Values that alerts search in the last two weeks, after the processes that reported them are gone.
 pub(crate) const LAST_SUCCESS: &str = "store_lock:distributed_lock_last_success_timestamp_seconds:max";
 pub(crate) const JOB_PERIOD: &str = "job_store_lock:distributed_lock_job_period_seconds:max";
 pub(crate) const INSPECTORS: &str = "store:distributed_lock_inspectors:count";
@@ -34,7 +34,7 @@ pub(crate) fn groups() -> Vec<Group> {
     names.into_iter().zip(WINDOWS).map(group).chain([remembered()]).collect()
 }
 
-/// Failed acquires count as slow: they are in the total count, but in no bucket of acquired ones.
+/// Failed acquires count as slow: they are in the total count, but not in a bucket of acquired ones.
 fn rules(window: &str) -> Vec<Rule> {
     let slow = plain(&format!(
         "1 - sum by ({SERVICE}, store, lock) (rate(@wait_seconds_bucket{{outcome=\"acquired\", le=\"{FAST}\"}}[{window}])) \
@@ -53,7 +53,7 @@ pub(crate) fn slow_share(window: &str) -> String {
     format!("job_lock:distributed_lock_slow_waits:ratio_rate{window}")
 }
 
-/// Returns the name of the rate of waits that ended.
+/// Returns the name of the rate of ended waits.
 pub(crate) fn answered(window: &str) -> String {
     format!("job_lock:distributed_lock_waits:rate{window}")
 }

@@ -1,19 +1,19 @@
-//! What an operator may set, in one table: `--set` of the generator, and `_config` of the mixin.
+//! The settings of an operator, in one table: `--set` of the generator, and `_config` of the mixin.
 //!
-//! Rules and dashboards are written with marks such as `<<runbookUrl>>` where a setting goes. The generator fills them with
-//! the values of one run; the mixin gets the text as it is, and jsonnet fills it.
+//! Rules and dashboards contain marks such as `<<runbookUrl>>` for settings. The generator fills them with the values
+//! of one run. The mixin gets the text unchanged, and jsonnet fills it.
 
 use std::fmt::Write as _;
 
-/// What an operator may set. [`Settings::TABLE`] has all.
+/// A setting for operators. [`Settings::TABLE`] has all.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Setting {
-    /// What it is called.
+    /// The name of the setting.
     pub name: &'static str,
-    /// What it is if nobody sets it.
+    /// The default value.
     pub default: &'static str,
-    /// What it is for.
+    /// The purpose of the setting.
     pub about: &'static str,
 }
 
@@ -61,16 +61,16 @@ fn names() -> String {
     TABLE.iter().map(|setting| setting.name).collect::<Vec<_>>().join(", ")
 }
 
-/// Marks that follow from settings: the name, and how jsonnet makes it.
+/// Marks that follow from settings: the name, and the jsonnet code for it.
 const DERIVED: &[(&str, &str)] = &[
-    // Behind the name of a series, and behind its matchers.
+    // After the name of a series, and after its matchers.
     ("selected", "if c.selector == '' then '' else '{' + c.selector + '}'"),
     ("also", "if c.selector == '' then '' else ', ' + c.selector"),
-    // A window that has two scrapes, whatever falls between.
+    // A window that always has two scrapes.
     ("twoLooks", "'%ds' % (std.parseInt(c.scrapeSeconds) * 5 / 2)"),
-    // The same where one scrape in between has failed.
+    // A window that has two scrapes even if one in between fails.
     ("fourLooks", "'%ds' % (std.parseInt(c.scrapeSeconds) * 4)"),
-    // The same, and long enough for what happens only once in a minute.
+    // The same window, but long enough for an event once a minute.
     ("aWhile", "'%ds' % std.max(60, std.parseInt(c.scrapeSeconds) * 4)"),
 ];
 
@@ -98,17 +98,17 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// All that can be set.
+    /// All settings.
     pub const TABLE: &'static [Setting] = TABLE;
 
-    /// Returns what can be set, as text: name, default and purpose of each.
+    /// Returns all settings as text: name, default and purpose of each.
     #[must_use]
     pub fn list() -> String {
         let line = |setting: &Setting| format!("{}={}\n    {}\n", setting.name, setting.default, setting.about);
         TABLE.iter().map(line).collect()
     }
 
-    /// The same with seconds instead of the minutes that keep alerts calm.
+    /// Returns the settings with seconds instead of the minutes that keep alerts calm.
     #[must_use]
     pub fn fast(self, fast: bool) -> Self {
         Self { fast, ..self }
@@ -118,7 +118,7 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// A sentence if there is no such setting, or if the value makes no sense.
+    /// A sentence if the setting does not exist, or if the value is invalid.
     pub fn set(&mut self, pair: &str) -> Result<(), String> {
         let (name, value) = pair.split_once('=').ok_or_else(|| format!("{pair} is not written NAME=VALUE"))?;
         let known = self.values.iter_mut().find(|(known, _)| *known == name);
@@ -130,7 +130,7 @@ impl Settings {
         }
     }
 
-    /// The same for the mixin, where jsonnet sets the values.
+    /// Returns the settings for the mixin, where jsonnet sets the values.
     pub(crate) fn as_template() -> Self {
         Self { template: true, ..Self::default() }
     }
@@ -143,7 +143,7 @@ impl Settings {
         self.value("scrapeSeconds").parse().ok().filter(|seconds| (1..=3600).contains(seconds))
     }
 
-    /// Writes values in place of marks, into a text that is quoted as JSON.
+    /// Replaces marks with values, in a text that is quoted as JSON.
     pub(crate) fn fill(&self, text: &str) -> String {
         if self.template {
             return text.to_owned();
@@ -167,7 +167,7 @@ impl Settings {
             let quoted = serde_json::Value::from(value.as_str()).to_string();
             filled = filled.replace(&format!("<<{name}>>"), &quoted[1..quoted.len() - 1]);
         }
-        // Without an address there is no link.
+        // Without an address, the link is left out.
         if self.value("dashboardUrl").is_empty() {
             filled =
                 filled.split_inclusive('\n').filter(|line| !line.trim_start().starts_with("dashboard_url:")).collect();

@@ -45,9 +45,9 @@ fn totals_are_only_looked_at_as_rates_and_only_they_are() {
         parse(&expr).unwrap().visit("", &mut |part, inside| {
             let Expr::Selector { name, range, .. } = part else { return };
             let is_rate = ["rate", "irate", "increase"].contains(&inside);
-            // A total by itself means something only beside the age of its process.
+            // A total alone means something only if the age of its process is compared too.
             let is_young = expr.contains(" - distributed_lock_start_timestamp_seconds");
-            // Or where it says whether its growth is still told.
+            // Or if the query checks that the total still grows.
             let is_told = expr.contains(&format!("irate({name}[240s]) and ({name} or "));
             assert!(labels::series(name).unwrap().is_total == is_rate || is_young || is_told, "{name} in {expr}");
             let wants_range = is_rate || inside == "deriv" || inside.ends_with("_over_time");
@@ -74,7 +74,7 @@ fn bucket_bounds_exist_and_are_no_integers() {
     assert!(seen > 0);
 }
 
-/// As `promql/regexp` of pint asks for.
+/// `promql/regexp` of pint requires this.
 #[test]
 #[limit]
 fn a_pattern_in_a_rule_is_more_than_a_word() {
@@ -139,7 +139,7 @@ fn legends_name_labels_that_the_query_gives() {
     }
 }
 
-/// Columns that a table moves, renames or hides must come from its queries.
+/// A table may move, rename or hide only columns of its queries.
 fn columns_exist(panel: &Value) {
     let Some(organize) = panel["transformations"].as_array().map(|all| &all[1]["options"]) else { return };
     let mut given = Labels::from(["Time".to_owned(), "Value".to_owned(), "job".to_owned()]);

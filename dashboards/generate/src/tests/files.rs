@@ -102,7 +102,7 @@ fn panels_that_runbooks_name_exist() {
     let mut seen = 0;
     for alert in alert_names() {
         let text = read(&format!("runbooks/{alert}.md")).replace('\n', " ").replace("   ", " ");
-        // Between asterisks stand names of panels, and words that are stressed: those begin with a small letter.
+        // Text between asterisks is the name of a panel, or a stressed word, which begins with a small letter.
         for name in text.split('*').skip(1).step_by(2).filter(|name| name.starts_with(char::is_uppercase)) {
             let name = name.replace("  ", " ");
             assert!(titles.contains(&name), "{alert} names the panel {name:?}, which no dashboard has");
@@ -203,13 +203,13 @@ fn every_configuration_is_yaml_and_names_files_that_exist() {
     assert_eq!(names, ["alertmanager", "demo", "grafana", "prometheus", "redis"]);
 }
 
-/// Returns a part of a service, which may stand in what is merged into it.
+/// Returns a part of a service, which may be in a merged map.
 fn part<'a>(service: &'a Yaml, name: &str) -> &'a Yaml {
     let own = &service[name];
     if own.is_badvalue() { &service["<<"][name] } else { own }
 }
 
-/// Checks that a file for Compose mounts only what exists, builds from what exists and listens to this machine only.
+/// Checks that a Compose file mounts and builds only what exists, and that its ports listen on this machine only.
 /// Returns the names of its services, sorted.
 fn services_of(name: &str) -> Vec<String> {
     let (compose, path) = (yaml(name), folder().join(name));
@@ -245,7 +245,7 @@ fn the_whole_service_of_the_examples_is_in_order() {
     let name = "../examples/service/compose.yaml";
     assert_eq!(services_of(name), ["grafana", "one", "prometheus", "redis", "two"]);
     let services = &yaml(name)["services"];
-    // The settings that docs/operations.md asks for.
+    // The settings that docs/operations.md requires.
     let redis: Vec<&str> = services["redis"]["command"].as_vec().unwrap().iter().filter_map(Yaml::as_str).collect();
     for pair in [["--appendonly", "yes"], ["--maxmemory-policy", "noeviction"]] {
         assert!(redis.windows(2).any(|words| words == pair), "{pair:?}: {redis:?}");
@@ -293,7 +293,7 @@ fn what_clusters_take_is_what_the_plain_files_say() {
         let given: Value = serde_json::from_str(text).unwrap();
         let plain: Value = serde_json::from_str(&read(&format!("grafana/dashboards/{file}"))).unwrap();
         assert_eq!(given, plain, "{file}");
-        // kubectl copies it into an annotation, and annotations have a size limit.
+        // kubectl copies the text into an annotation, which has a size limit.
         assert!(text.len() < 200_000, "{file} has {} bytes", text.len());
     }
     let monitor = yaml("kubernetes/service-monitor.yaml");

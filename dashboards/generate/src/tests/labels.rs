@@ -1,5 +1,4 @@
-//! Derives which labels a query returns from those in the catalogue. A label that does not exist is
-//! an error.
+//! Derives the labels of a query's result from the catalogue. An unknown label is an error.
 
 use std::collections::BTreeSet;
 
@@ -11,12 +10,12 @@ use crate::tests::promql::{Expr, Matching, Side, parse};
 
 pub(crate) type Labels = BTreeSet<String>;
 
-/// What a series is.
+/// The properties of a series.
 pub(crate) struct Series {
-    /// The metric it belongs to.
+    /// The metric that the series belongs to.
     pub(crate) metric: String,
     pub(crate) labels: Labels,
-    /// Whether it only grows.
+    /// Whether the series only grows.
     pub(crate) is_total: bool,
     pub(crate) buckets: &'static [f64],
 }
@@ -41,7 +40,7 @@ pub(crate) fn series(name: &str) -> Result<Series, String> {
                     return Ok(found(metric.name(), labels, true, buckets));
                 }
                 Some("_sum" | "_count") => return Ok(found(metric.name(), labels, true, &[])),
-                // Its name once a server has converted it to a native one.
+                // The name of a histogram after a server has converted it to a native one.
                 Some("") => return Ok(found(metric.name(), labels, false, &[])),
                 _ => {}
             },
@@ -49,8 +48,7 @@ pub(crate) fn series(name: &str) -> Result<Series, String> {
             _ => {}
         }
     }
-    // The series that Prometheus adds for every target.
-    // Those of redis_exporter, where it runs.
+    // Series that Prometheus adds for every target, and series of redis_exporter.
     const OTHERS: [&str; 6] = [
         "up",
         "scrape_duration_seconds",
@@ -126,7 +124,7 @@ pub(crate) fn of(expr: &Expr) -> Result<Labels, String> {
             Ok(match (group, matching) {
                 (Some(Side::Right), _) => right,
                 _ if left_is_number => right,
-                // What matches one to one keeps the labels that match, and no other.
+                // A one-to-one match keeps only the matched labels.
                 (None, Matching::On(on)) if !is_set => on.iter().cloned().collect(),
                 (None, Matching::Ignoring(ignored)) if !is_set => {
                     left.into_iter().filter(|label| !ignored.contains(label)).collect()
@@ -137,7 +135,7 @@ pub(crate) fn of(expr: &Expr) -> Result<Labels, String> {
     }
 }
 
-/// Whether it has one value and no labels.
+/// Whether the expression has one value and no labels.
 fn is_number(expr: &Expr) -> bool {
     match expr {
         Expr::Number => true,

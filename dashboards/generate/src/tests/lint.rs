@@ -1,6 +1,6 @@
-//! The rules of grafana/dashboard-linter, rewritten from their descriptions: its own code needs a Go
-//! toolchain and is not meant to be built from source. The rules are stricter where that costs
-//! nothing: every kind of panel is checked, and only two rules have an exception.
+//! The rules of grafana/dashboard-linter, rewritten from their descriptions. The linter's own code needs a Go toolchain
+//! and is not meant to be built from source. The rules here are stricter where that costs nothing: every kind of panel
+//! is checked, and only two rules have an exception.
 
 use lock_core::testing::limit;
 use serde_json::Value;
@@ -9,7 +9,7 @@ use crate::generate::dashboards;
 use crate::tests::expressions::filled;
 use crate::tests::promql::{Expr, parse};
 
-/// The units of Grafana that are used here.
+/// The units of Grafana in these dashboards.
 const UNITS: [&str; 4] = ["short", "s", "percentunit", "ops"];
 
 /// Runs a check on every dashboard.
@@ -101,7 +101,7 @@ fn template_instance() {
     chooses_targets("instance", "Instance");
 }
 
-/// Not from the linter: where these labels do not exist, All must match nothing too.
+/// An addition to the linter: where these labels do not exist, All must also match series without them.
 #[test]
 #[limit]
 fn template_cluster_and_namespace() {
@@ -201,8 +201,8 @@ fn target_rate_interval() {
     });
 }
 
-/// An exception: the inspector reports the store from whichever service it runs in, so series
-/// that are compared with it cover all services.
+/// An exception: the inspector runs in any service and reports the whole store, so series that are compared with it
+/// cover all services.
 fn is_of_the_fleet(name: &str, matchers: &[(String, String)]) -> bool {
     let everywhere = matchers.contains(&("cluster".to_owned(), "$cluster".to_owned()));
     let compared = ["held", "waiting_on", "now_timestamp_seconds"].map(|name| format!("distributed_lock_{name}"));
@@ -234,7 +234,7 @@ fn target_instance() {
 #[limit]
 fn target_counter_agg() {
     each_target(|_, expr| {
-        // The linter knows no such exception: what happened before the first scrape of a process was never seen at 0.
+        // An exception that the linter lacks: growth before the first scrape of a process was never seen at 0.
         let is_young = expr.contains(" - distributed_lock_start_timestamp_seconds");
         parse(&filled(&expr.replace("$__rate_interval", "7777s"))).unwrap().visit("", &mut |part, inside| {
             let Expr::Selector { name, .. } = part else { return };
@@ -250,7 +250,7 @@ fn uneditable() {
     each_dashboard(|dashboard| assert_eq!(dashboard["editable"], false));
 }
 
-/// Not from the linter: panels do not overlap, and no id is used twice.
+/// An addition to the linter: panels do not overlap, and each id is used once.
 #[test]
 #[limit]
 fn panels_do_not_overlap() {

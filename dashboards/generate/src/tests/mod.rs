@@ -1,5 +1,5 @@
-//! Dashboards, rules and runbooks: they are what the code generates, they satisfy the rules of
-//! Grafana's linter, each name in them exists, and each metric is used somewhere.
+//! Dashboards, rules and runbooks are what the code generates and satisfy the rules of Grafana's linter. Each name in
+//! them exists, and each metric is used somewhere.
 
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 

@@ -1,6 +1,6 @@
 //! A parser for the part of PromQL that these dashboards and rules use.
 //!
-//! It is strict: it refuses what it does not know. `promtool` checks the same text end to end.
+//! It is strict: it refuses unknown syntax. `promtool` checks the same text end to end.
 
 use lock_core::testing::limit;
 
@@ -19,7 +19,7 @@ pub(crate) enum Expr {
         arguments: Vec<Expr>,
     },
     Aggregate {
-        /// Whether it keeps series as they are.
+        /// Whether the operator returns series unchanged.
         picks: bool,
         by: Vec<String>,
         parameter: Option<Box<Expr>>,
@@ -32,11 +32,11 @@ pub(crate) enum Expr {
         matching: Matching,
         group: Option<Side>,
     },
-    /// The values of a query over a while.
+    /// The values of a query over a time range.
     Subquery(Box<Expr>),
 }
 
-/// The labels by which two sides match.
+/// The labels on which two sides match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Matching {
     All,

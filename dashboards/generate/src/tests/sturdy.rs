@@ -1,4 +1,4 @@
-//! What rules must stand on a real fleet: series that are there twice, one bad scrape, and settings of others.
+//! Rules must survive a real fleet: duplicate series, one bad scrape, and foreign settings.
 
 use lock_core::testing::limit;
 
@@ -8,7 +8,7 @@ use crate::tests::promql::{Expr, Matching, parse};
 
 const SETS: [&str; 3] = ["and", "or", "unless"];
 
-/// Whether series that differ in labels nobody asked for become one.
+/// Whether series that differ only in other labels are merged.
 fn is_unique(expr: &Expr) -> bool {
     match expr {
         Expr::Number | Expr::Text(_) => true,
@@ -18,14 +18,14 @@ fn is_unique(expr: &Expr) -> bool {
         Expr::Call { function, arguments } => function == "time" || arguments.iter().all(is_unique),
         Expr::Binary { operator, left, right, group, matching } => match operator.as_str() {
             "and" | "unless" => is_unique(left),
-            // What matches one to one on labels keeps these, and is an error if it is there twice.
+            // A one-to-one match on labels keeps these labels. A duplicate would be an error.
             _ if group.is_none() && matches!(matching, Matching::On(_)) && operator != "or" => true,
             _ => is_unique(left) && is_unique(right),
         },
     }
 }
 
-/// Whether a recorded series, which is unique by its rule, is all that it reads.
+/// Whether the expression reads only a recorded series, which is unique by its rule.
 fn is_recorded(expr: &Expr) -> bool {
     let mut all = true;
     expr.visit("", &mut |part, _| {
@@ -68,7 +68,7 @@ fn a_page_needs_two_looks() {
             continue;
         }
         pages += 1;
-        // A total tells of something that has happened; it needs no second look.
+        // A total records an event that has happened, so one scrape is enough.
         let is_total = alert.expr.contains("_total");
         let minutes: u32 = alert.wait.strip_suffix('m').and_then(|minutes| minutes.parse().ok()).unwrap_or(0);
         let counts_looks = alert.expr.contains("[150s:5s]");

@@ -6,7 +6,7 @@ use crate::data::{Order, Stock};
 use crate::ledger::{Entry, Ledger};
 use crate::sale::{Answer, Answered};
 
-/// What the audit found.
+/// The result of the audit.
 #[derive(Debug, Default)]
 pub(crate) struct Audit {
     pub(crate) sold: usize,

@@ -19,8 +19,8 @@ const BUYERS: u32 = 1_800;
 /// The seed: every run draws the same orders.
 const SEED: u64 = 20;
 
-/// How many of a hundred orders are for each product. Eight products and the one first edition sell out,
-/// the others do not; so both answers, sold and refused, are checked.
+/// How many of a hundred orders are for each product. Eight products and the one first edition sell out, the others do
+/// not. Both answers, sold and refused, are therefore checked.
 const DEMAND: [(&str, u32); 14] = [
     ("aurora-headphones", 20),
     ("copper-kettle", 14),

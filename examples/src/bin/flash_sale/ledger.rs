@@ -1,7 +1,7 @@
 //! The stock ledger: one plain text file for each product.
 //!
-//! It is read, changed in memory and written back, with no lock, no version check and no atomic
-//! rename: correct only if one buyer at a time touches a product. That is the lock's job.
+//! A file is read, changed in memory and written back, without a lock, a version check or an atomic rename. This is
+//! correct only if one buyer at a time touches a product. The distributed lock ensures that.
 
 use std::fs;
 use std::io;
@@ -24,7 +24,7 @@ pub(crate) struct Entry {
     pub(crate) sales: u32,
 }
 
-/// Why the ledger could not be used.
+/// The reason why the ledger could not be used.
 #[derive(Debug, thiserror::Error)]
 #[error("the ledger of {product:?}: {source}")]
 pub(crate) struct LedgerError {
@@ -47,9 +47,8 @@ impl Ledger {
         Ok(ledger)
     }
 
-    // Plain blocking calls, on purpose. The files have 30 bytes. A write by `tokio::fs` goes on in
-    // its thread after the future that requested it was dropped, and that is how a body ends when
-    // its lock is lost.
+    // These calls block on purpose: the files have 30 bytes. A write by `tokio::fs` would continue in its thread after
+    // its future was dropped, and a body is dropped when its lock is lost.
     pub(crate) fn read(&self, product: &str) -> Result<Entry, LedgerError> {
         let text = fs::read_to_string(self.file(product)).map_err(|source| error(product, source))?;
         Entry::parse(&text).ok_or_else(|| {

@@ -1,7 +1,7 @@
 //! A flash sale: thousands of orders for a few products in short supply.
 //!
 //! The stock is kept in plain files that are read, changed and written back. Two purchases of one
-//! product at once would lose one of them, or sell what is not there. One line prevents that, above
+//! product at once would lose one of them, or sell missing stock. One line prevents that, above
 //! `purchase` in `sale.rs`. Everything else here prepares the sale, measures it, and checks it.
 //!
 //! ```sh
@@ -67,7 +67,7 @@ async fn main() -> ExitCode {
 async fn hold_sale(args: &Args) -> Result<ExitCode> {
     let data = Data::load(args.data.as_deref())?;
     let orders = placed(args, &data)?;
-    // Removed when it goes out of scope, even after an error or Ctrl-C.
+    // The folder is removed on drop, even after an error or Ctrl-C.
     let folder =
         tempfile::Builder::new().prefix("flash-sale-").tempdir().context("cannot make a folder for the ledger")?;
     let ledger = Ledger::create(folder.path(), &data.stock)?;
@@ -75,7 +75,7 @@ async fn hold_sale(args: &Args) -> Result<ExitCode> {
     let mut args = args.clone();
     let mut quorum = match args.started {
         Some(Started::Quorum) => Some(Quorum::start().await?),
-        // A script has started them.
+        // A script has already started these servers.
         Some(Started::Sentinel | Started::Cluster) | None => None,
     };
     if let Some(quorum) = &quorum {
@@ -114,7 +114,7 @@ async fn hold_sale(args: &Args) -> Result<ExitCode> {
     Ok(verdict)
 }
 
-/// Places the orders of one process, and hands the results to the parent.
+/// Places the orders of one process, and passes the results to the parent.
 async fn work(args: &Args, worker: u32, folder: &Path) -> Result<()> {
     let data = Data::load(args.data.as_deref())?;
     install_metrics(args)?;
@@ -133,8 +133,7 @@ async fn work(args: &Args, worker: u32, folder: &Path) -> Result<()> {
 async fn sell(args: &Args, folder: &Path, orders: Vec<Order>, buyers: u32, progress: &Progress) -> Result<Outcome> {
     let locked = !args.without_lock;
     let stopwatch = Stopwatch::default();
-    // Without the lock no store is needed, so the in-memory store, which is always available, takes
-    // its place.
+    // Without the lock a store is not needed, so the in-memory store takes its place.
     let store = if locked { args.store.as_str() } else { "memory://" };
     let locks = LockManager::connect(store).await.context("cannot use the lock store")?;
     locks.observe(stopwatch.clone());
@@ -145,7 +144,7 @@ async fn sell(args: &Args, folder: &Path, orders: Vec<Order>, buyers: u32, progr
     let takings = tokio::select! {
         takings = sale.run(progress) => tokio::select! {
             biased;
-            // A buyer that is refused because of the signal ends the sale as well.
+            // A buyer that is refused because of the signal also ends the sale.
             () = locks.stopping() => Err(off()),
             takings = ready(takings) => Ok(takings),
         },

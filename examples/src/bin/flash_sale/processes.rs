@@ -1,5 +1,5 @@
-//! Runs the sale in several processes: the parent starts them, each takes its share of the orders
-//! and writes its results into files next to the ledger.
+//! Runs the sale in several processes. The parent starts them. Each takes its share of the orders, and writes its
+//! results into files beside the ledger.
 
 use std::env;
 use std::fs;
@@ -20,7 +20,7 @@ use crate::stopwatch::Times;
 const WATCH_EVERY: Duration = Duration::from_millis(50);
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 
-/// The results that a process hands over.
+/// The results of one process, for the parent.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct Outcome {
     pub(crate) takings: Takings,
@@ -44,8 +44,8 @@ pub(crate) async fn run(args: &Args, folder: &Path, progress: &Progress) -> Resu
         () = interrupted() => Err(anyhow!("interrupted, the sale is off")),
     };
     if let Err(error) = ended {
-        // Awaited, so that no process still writes into the folder when it is removed. The locks
-        // that they held are free again when their leases end.
+        // Waits for the end of each process: none may write into the folder when it is removed. The locks that they
+        // held become free when their leases end.
         for child in &mut children {
             let _ = child.kill().await;
         }
@@ -88,7 +88,7 @@ pub(crate) async fn report_progress(worker: u32, folder: &Path, progress: &Progr
     }
 }
 
-/// Hands the results of this process over to the parent.
+/// Passes the results of this process to the parent.
 pub(crate) fn hand_over(worker: u32, folder: &Path, outcome: &Outcome) -> Result<()> {
     fs::write(progress_file(folder, worker), outcome.takings.answers.len().to_string())?;
     let text = serde_json::to_vec(outcome)?;
@@ -104,7 +104,7 @@ fn command(args: &Args, folder: &Path, worker: u32) -> Result<Command> {
         .arg(format!("--worker={worker}"))
         .arg("--ledger")
         .arg(folder)
-        // Not as an argument: the URL may contain a password, and every user can list arguments.
+        // Passed in the environment: the URL may contain a password, and every user can list the arguments of a process.
         .env("LOCK_URL", &args.store)
         .stdin(Stdio::null())
         .stdout(Stdio::null())

@@ -1,4 +1,4 @@
-//! Three Redis servers that belong to one sale: started for it on loopback, stopped with it.
+//! Three Redis servers for one sale, started on loopback and stopped at its end.
 
 use std::future::pending;
 use std::net::{Ipv4Addr, TcpListener};
@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Quorum {
     members: Vec<Member>,
-    /// Removed when the servers have ended.
+    /// Removed after the servers have ended.
     _folder: TempDir,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct Quorum {
 struct Member {
     port: u16,
     folder: PathBuf,
-    /// Killed when it is dropped.
+    /// Killed on drop.
     process: Child,
 }
 
@@ -41,12 +41,12 @@ impl Quorum {
         let folder = tempfile::Builder::new().prefix("flash-sale-quorum-").tempdir()?;
         let mut members = Vec::new();
         for _ in 0..MEMBERS {
-            // Free at the moment, and nobody else looks for one this often.
+            // The port is free now. Another process could take it before the server does, but that is unlikely.
             let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
             members.push(Member::start(port, folder.path().to_owned()).await?);
         }
         let quorum = Self { members, _folder: folder };
-        // They are new: none of them has granted anything.
+        // The servers are new, so none has granted a lock.
         lock_core::Quorum::new(&quorum.url())?.init().await?;
         Ok(quorum)
     }
@@ -56,8 +56,7 @@ impl Quorum {
         format!("redlock://{}", hosts.join(","))
     }
 
-    /// Kills a member when a third of the orders is answered, and starts it again, empty, after another third. Then
-    /// never ends.
+    /// Kills a member after a third of the orders, and restarts it, empty, after another third. Then never ends.
     pub(crate) async fn lose_a_member(&mut self, orders: usize, progress: &Progress) -> Result<()> {
         let Some(member) = self.members.first_mut() else { bail!("the quorum has no members") };
         let answered = async |share: usize| {

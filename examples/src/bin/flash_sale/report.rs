@@ -10,7 +10,7 @@ use crate::stopwatch::Times;
 /// How many problems are printed in full.
 const SHOWN: usize = 8;
 
-/// What a sale on replicated servers adds to its problems.
+/// A hint for problems of a sale on replicated servers.
 const OVERLAP: &str = "the locks were not confirmed by replicas: a master that dies takes the last ones with it, its \
     successor grants them again, and two buyers are then served at once. Where this must not happen, add acks=all to the \
     URL of the store (as --store sentinel does), or have the ledger refuse tokens that are older than the newest it has seen";
@@ -23,7 +23,7 @@ pub(crate) struct Report {
     pub(crate) times: Times,
     pub(crate) audit: Audit,
     pub(crate) locked: bool,
-    /// Whether a failover may lose locks, and so explain what is wrong.
+    /// Whether a failover may lose locks, which could explain the problems.
     pub(crate) unconfirmed: bool,
 }
 

@@ -57,7 +57,7 @@ pub(crate) struct Answered {
     pub(crate) answer: Answer,
 }
 
-/// Why an order was neither filled nor refused.
+/// The reason why an order was neither filled nor refused.
 #[derive(Debug, thiserror::Error)]
 enum SaleError {
     #[error(transparent)]
@@ -66,7 +66,7 @@ enum SaleError {
     Ledger(#[from] LedgerError),
 }
 
-/// What is sold, from which ledger, to how many buyers.
+/// One sale: the orders, the ledger and the buyers.
 #[derive(Debug)]
 pub(crate) struct Sale {
     pub(crate) ledger: Ledger,

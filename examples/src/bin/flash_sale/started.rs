@@ -1,5 +1,5 @@
-//! The sale on servers of its own: this program again, under `scripts/with-sentinel.sh` or `scripts/with-cluster.sh`,
-//! which start them and tell where they are.
+//! The sale on servers of its own. `scripts/with-sentinel.sh` or `scripts/with-cluster.sh` starts them, and runs this
+//! program again with their address.
 
 use std::env;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result};
 
-/// Holds the sale on such servers, and kills a master in the middle of it if that is asked for.
+/// Holds the sale on such servers, and kills a master in the middle if requested.
 pub(crate) fn hold_sale(servers: &str, failover: bool) -> Result<ExitCode> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../scripts/with-{servers}.sh"));
     let mut command = Command::new("sh");
@@ -17,7 +17,7 @@ pub(crate) fn hold_sale(servers: &str, failover: bool) -> Result<ExitCode> {
     Ok(ended.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
-/// Leaves out the arguments that brought us here.
+/// Leaves out the arguments that selected this mode.
 fn others(arguments: impl Iterator<Item = String>) -> Vec<String> {
     let mut follows = false;
     let is_other = |argument: &String| {

@@ -1,20 +1,20 @@
-//! Moves from a lock of another library to ours, without any moment at which nothing is locked.
+//! Moves from a lock of another library to this one, without a gap in the exclusion.
 //!
 //! ```sh
 //! LOCK_URL=redis://127.0.0.1:6379 cargo run -p lock-examples --bin migration
 //! ```
 //!
-//! The old lock is a hash, as in Redisson: the same name cannot hold a string too, so the old and the new lock
+//! The old lock is a hash, as in Redisson. The same name cannot hold a string too, so the old and the new lock
 //! cannot exclude each other there. Therefore every process takes *both* for a while: first the old one, then
-//! ours, always in this order. The fleet goes through three mixtures, and none of them may contain *old* beside
-//! *new*:
+//! the new one, always in this order. The fleet goes through three mixtures. None of them may contain *old*
+//! beside *new*:
 //!
 //! 1. old and both: the first processes are deployed;
 //! 2. both and both;
 //! 3. both and new: the last old lock goes.
 //!
-//! Two workers increment one number in Redis by reading it and writing it back, which loses a step whenever both
-//! are inside at once. A library that stores a plain string needs none of this: see `docs/migrating.md`.
+//! Two workers increment one number in Redis by reading it and writing it back. If both are inside at once, a step is
+//! lost. A library that stores a plain string does not need these steps: see `docs/migrating.md`.
 
 mod rlock;
 
@@ -30,7 +30,7 @@ use crate::rlock::{LEASE, RLock, RLockError};
 
 /// How many times each worker counts in each mixture.
 const ROUNDS: u64 = 20;
-/// The old lock, and ours beside it, under another name.
+/// The old lock and the new one, under different names.
 const OLD: &str = "migration:stock";
 const NEW: &str = "lock:migration:stock";
 const COUNTER: &str = "migration:counter";
@@ -54,7 +54,7 @@ enum WorkError {
     Old(#[from] RLockError),
 }
 
-/// Reads the number and writes the next one: wrong, unless no other worker is inside.
+/// Reads the number and writes the next one. This is wrong if another worker is inside.
 async fn count_up(mut redis: MultiplexedConnection) -> Result<(), WorkError> {
     let number: Option<u64> = redis::cmd("GET").arg(COUNTER).query_async(&mut redis).await?;
     tokio::time::sleep(Duration::from_millis(2)).await;
@@ -84,7 +84,7 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
         return Ok(ExitCode::from(2));
     };
     let redis = redis::Client::open(url.as_str())?.get_multiplexed_async_connection().await?;
-    // Two processes would have two managers.
+    // Two managers stand for two processes.
     let (one, two) = (LockManager::connect(&url).await?, LockManager::connect(&url).await?);
     let mut lost = 0;
     for (step, first, second) in [
@@ -100,7 +100,7 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
         let within = Duration::from_secs(5);
         tokio::select! {
             done = work => done?,
-            // On SIGTERM or Ctrl-C, what is locked is finished first.
+            // On SIGTERM or Ctrl-C, work under a lock is finished first.
             _ = async { tokio::join!(one.shutdown_on_signal(within), two.shutdown_on_signal(within)) } => {
                 return Err("stopped before the end".into());
             }

@@ -1,4 +1,4 @@
-//! The books: a plain file for each segment, with what is left of it.
+//! The books: a plain file for each segment with its remaining pieces.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 /// The books of one sale.
 pub(crate) struct Books {
     folder: PathBuf,
-    /// What each segment began with.
+    /// The opening stock of each segment.
     began: Vec<u32>,
 }
 
@@ -24,25 +24,25 @@ impl Books {
         Ok(books)
     }
 
-    /// Finds the books that another process has opened.
+    /// Opens books that another process has created.
     pub(crate) fn at(folder: &Path) -> Self {
         Self { folder: folder.to_owned(), began: Vec::new() }
     }
 
-    /// Reads what is left of a segment. Under its lock.
+    /// Reads the remaining pieces of a segment. Call it under the segment's lock.
     pub(crate) fn read(&self, segment: u32) -> Result<u32> {
         let file = self.file(segment);
         let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
         text.parse().with_context(|| format!("{} is garbled: {text:?}", file.display()))
     }
 
-    /// Writes what is left of a segment. Under its lock.
+    /// Writes the remaining pieces of a segment. Call it under the segment's lock.
     pub(crate) fn write(&self, segment: u32, pieces: u32) -> Result<()> {
         let file = self.file(segment);
         fs::write(&file, pieces.to_string()).with_context(|| format!("cannot write {}", file.display()))
     }
 
-    /// Checks that what is left and what was sold are what there was.
+    /// Checks that remaining and sold pieces add up to the opening stock.
     pub(crate) fn check(&self, sold: &[u32]) -> Result<()> {
         for ((segment, began), sold) in (0..).zip(&self.began).zip(sold) {
             let left = self.read(segment)?;

@@ -1,9 +1,9 @@
-//! One hot product, whose stock is one number, or split over segments that are locked and sold on their own.
+//! One hot product, whose stock is one number or split into segments with a lock each.
 //!
 //! Each sale reads a number from a plain file, works for a millisecond, and writes it back, under the lock of its
-//! segment. With one segment a sale waits for the one before it, whatever the hardware. With 16, a buyer takes whichever
-//! segment is free (`striped(…).any()`), and leaves out those that are sold out (`except`). At the end the books are
-//! checked: what is left and what was sold must add up in every segment.
+//! segment. With one segment each sale waits for the previous one on any hardware. With 16, a buyer takes any free
+//! segment (`striped(…).any()`) and skips sold-out ones (`except`). At the end the books are checked: remaining and
+//! sold pieces must add up in every segment.
 //!
 //! ```sh
 //! cargo run -p lock-examples --bin segments                                        # one process, the store built in
@@ -110,7 +110,7 @@ async fn compare(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Sells until the time is up or everything is sold. Returns how much was sold of each segment.
+/// Sells until the time is up or the stock is sold out. Returns the sold pieces of each segment.
 pub(crate) async fn sell(
     locks: &LockManager,
     args: &Args,

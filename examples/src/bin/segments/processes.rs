@@ -1,4 +1,4 @@
-//! Several processes sell: each is told to begin when all are connected, and says what it sold.
+//! Sales in several processes. Each begins when all are connected, and reports its sold pieces.
 
 use std::env;
 use std::path::Path;
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::{Args, sell as sell_here};
 
-/// Sells in several processes. Returns how much was sold of each segment, and how long that took.
+/// Sells in several processes. Returns the sold pieces of each segment, and the duration.
 pub(crate) async fn sell(args: &Args, segments: u32, folder: &Path) -> Result<(Vec<u32>, Duration)> {
     let mut processes = Vec::new();
     for number in 0..args.processes {
@@ -25,7 +25,7 @@ pub(crate) async fn sell(args: &Args, segments: u32, folder: &Path) -> Result<(V
     }
     let began = Instant::now();
     for (process, _) in &mut processes {
-        // Its end tells the process to begin.
+        // The end of the input is the start signal.
         drop(process.stdin.take());
     }
     let mut sold = vec![0; segments as usize];
@@ -66,7 +66,7 @@ fn start(args: &Args, segments: u32, folder: &Path, buyers: u32) -> Result<(Chil
         .arg(format!("--hold={}", args.hold))
         .arg("--books")
         .arg(folder)
-        // Not as an argument: the URL may contain a password, and every user can list arguments.
+        // Passed in the environment: the URL may contain a password, and every user can list the arguments of a process.
         .env("LOCK_URL", &args.store)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

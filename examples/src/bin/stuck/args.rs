@@ -13,7 +13,7 @@ Examples:
   stuck --stuck-after 5s --stuck-for 40s             all scenes in a minute
   LOCK_URL=redis://10.0.0.5:6379 stuck --port 9500   another Redis, another port";
 
-/// Makes locks that are stuck, lost, orphaned, without a lease, and contended, on purpose, and says where to look.
+/// Makes locks that are stuck, lost, orphaned, without a lease, and contended, and prints what to look at.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "stuck", after_help = MORE)]
 pub(crate) struct Args {
@@ -31,7 +31,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PORT", default_value_t = 9464)]
     pub(crate) port: u16,
 
-    /// Serve /metrics on this address; only inside of a container is another one a good idea
+    /// Serve /metrics on this address; use another one only inside a container
     #[arg(long, value_name = "IP", default_value = "127.0.0.1")]
     pub(crate) address: IpAddr,
 
@@ -39,7 +39,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = duration)]
     pub(crate) stuck_for: Duration,
 
-    /// Release the stuck lock when a line comes on the input, instead of after a time
+    /// Release the stuck lock when a line arrives on the input, instead of after a time
     #[arg(long)]
     pub(crate) until_told: bool,
 
@@ -59,7 +59,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", default_value = "30m", value_parser = duration)]
     pub(crate) orphan_ttl: Duration,
 
-    /// Look this often into Redis for orphaned locks and keys without a lease
+    /// Scan Redis this often for orphaned locks and keys without a lease
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     pub(crate) inspect_every: Duration,
 

@@ -1,4 +1,4 @@
-//! What works as it should: permits, stripes, a leader, and a job. Their panels have something to show.
+//! Healthy locks, so that their panels show something: permits, stripes, a leader, and a job.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use tokio::time::sleep;
 use crate::scenes::{PATIENCE, STEADY_TTL, TTL, expected, hold_for};
 
 const JOB_EVERY: Duration = Duration::from_secs(4);
-/// An election that changes its leader more often is one that alerts tell of.
+/// If an election changes its leader more often than this, an alert fires.
 const TERM: Duration = Duration::from_secs(300);
 const STRIPES: u32 = 16;
 
-/// Starts every scene, once in each of two processes, as the store sees it.
+/// Starts every scene twice: the two managers are two processes to the store.
 pub(crate) fn play(scenes: &mut JoinSet<Result<()>>, processes: [&LockManager; 2], run: u32) {
     for locks in processes {
         scenes.spawn(send_mails(locks.clone(), run));
@@ -24,7 +24,7 @@ pub(crate) fn play(scenes: &mut JoinSet<Result<()>>, processes: [&LockManager; 2
     }
 }
 
-/// At most three mails are sent at a time, by all processes together.
+/// All processes together send at most three mails at a time.
 async fn send_mails(locks: LockManager, run: u32) -> Result<()> {
     let mut mails = JoinSet::new();
     for _ in 0..3 {
@@ -40,7 +40,7 @@ async fn send_mails(locks: LockManager, run: u32) -> Result<()> {
     mails.join_next().await.map_or(Ok(()), |ended| ended?)
 }
 
-/// Any number of carts, in sixteen locks.
+/// Any number of carts, distributed over sixteen locks.
 async fn fill_carts(locks: LockManager, run: u32) -> Result<()> {
     let carts = locks.striped(lock_key!("demo:striped:cart:<run>"), STRIPES);
     for cart in 0.. {
@@ -60,7 +60,7 @@ async fn schedule(locks: LockManager, run: u32) -> Result<()> {
     }
 }
 
-/// Both start the job all the time; it runs once in each period.
+/// Both start the job repeatedly. It runs once in each period.
 async fn report(locks: LockManager, run: u32) -> Result<()> {
     loop {
         let job = locks.lock(lock_key!("demo:job:report:<run>")).with_ttl(TTL).at_most_every(JOB_EVERY);

@@ -1,12 +1,11 @@
-//! Lists the locks, and says where to look at them.
+//! Lists the locks, and prints what to look at.
 
 use std::net::SocketAddr;
 use std::process;
 
 use crate::args::Args;
 
-/// The keys of one run. They carry the process id, so that two runs share no lock and each may
-/// delete its own.
+/// The keys of one run. They contain the process id: two runs share no lock, and each run deletes only its own keys.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
     pub(crate) run: u32,
@@ -37,7 +36,7 @@ impl Keys {
         format!("demo:job:report:{}", self.run)
     }
 
-    /// A key made from user input, without escaping. Views must show it as plain text.
+    /// A key made from user input without escaping. Views must show it as plain text.
     pub(crate) fn hostile(&self) -> String {
         format!("demo:typed:<img src=x onerror=\"document.title='pwned'\">:{}", self.run)
     }

@@ -1,4 +1,4 @@
-//! Locks that nobody will release: one of a process that was killed, and one without a lease.
+//! Locks that are never released: the lock of a killed process, and a lock without a lease.
 
 use std::env;
 use std::process::Stdio;
@@ -21,7 +21,7 @@ const STORE_PATIENCE: Duration = Duration::from_secs(20);
 /// Creates the orphan, and the lock that never expires.
 pub(crate) async fn leave_behind(args: &Args, locks: &LockManager, keys: &Keys) -> Result<()> {
     make_an_orphan(args, locks, keys).await?;
-    // A hand-written lock that forgets the expiry does this. Ours always set one.
+    // A hand-written lock that forgets the expiry does this. This library always sets one.
     let _: () = connection(args).await?.set(keys.eternal(), "somebody").await?;
     Ok(())
 }
@@ -32,7 +32,7 @@ async fn make_an_orphan(args: &Args, locks: &LockManager, keys: &Keys) -> Result
     let mut child = Command::new(program)
         .args(["--orphan", "--key", &keys.orphaned()])
         .arg(format!("--orphan-ttl={}ms", args.orphan_ttl.as_millis()))
-        // Not as an argument: the URL may contain a password, and every user can list arguments.
+        // Passed in the environment: the URL may contain a password, and every user can list the arguments of a process.
         .env("LOCK_URL", &args.store)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -54,18 +54,18 @@ pub(crate) async fn hold_until_killed(args: &Args) -> Result<()> {
     let request = locks.lock(args.key.as_str()).with_label(LABEL).with_ttl(args.orphan_ttl).with_renew(Renew::Off);
     let _guard = request.await?;
     println!("{READY}");
-    // Not for ever, in case the parent is gone.
+    // The limit ends this process if its parent is gone.
     tokio::time::sleep(Duration::from_secs(60)).await;
     Ok(())
 }
 
-/// Deletes both, and the key of the job, which stays taken for its period. They belong to this run only.
+/// Deletes both, and the key of the job, which stays taken for its period. All of them belong to this run.
 pub(crate) async fn clean_up(args: &Args, keys: &Keys) -> Result<()> {
     let _: u32 = connection(args).await?.del(&[keys.orphaned(), keys.eternal(), keys.job()]).await?;
     Ok(())
 }
 
-/// Connects as another program does that knows nothing of locks, and has more patience than half a second.
+/// Connects like another program, without this library, and with a longer time-out than half a second.
 pub(crate) async fn connection(args: &Args) -> Result<MultiplexedConnection> {
     let client = redis::Client::open(args.store.as_str()).context("cannot read the URL of the store")?;
     let patience = AsyncConnectionConfig::new()

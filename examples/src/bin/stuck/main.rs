@@ -1,8 +1,8 @@
 //! Creates locks with one problem each, on purpose: stuck, lost, orphaned, without a lease,
-//! contended, taken in both orders. Beside them others work as they should: permits, stripes, a leader, a job.
+//! contended, taken in both orders. Beside them are healthy ones: permits, stripes, a leader, a job.
 //!
-//! Use it to see what alerts, dashboards, the live view and `lockctl` show, before the first night
-//! on which it matters. `dashboards/README.md` explains how to start the whole stack.
+//! Use it to learn what alerts, dashboards, the live view and `lockctl` show, before the first real
+//! incident. `dashboards/README.md` explains how to start the whole stack.
 //!
 //! ```sh
 //! redis-server &
@@ -46,18 +46,18 @@ async fn main() -> ExitCode {
 
 /// Plays the scenes until it is time to stop, then cleans up.
 async fn run(args: &Args) -> Result<()> {
-    // What the log says of a lock that is stuck, lost, or part of a deadlock.
+    // Logs the events of a stuck lock, a lost lock, or a deadlock.
     tracing_subscriber::fmt().with_max_level(LevelFilter::WARN).with_writer(std::io::stderr).init();
     let mut metrics = lock_metrics::builder().with_listener(SocketAddr::new(args.address, args.port));
     if !args.address.is_loopback() {
-        // In a container all neighbours are ours. A real service keeps its keys to itself.
+        // In a container, every neighbour belongs to this demo. A real service must not show its keys to all.
         metrics = metrics.with_live_view_for_all();
     }
     let metrics = metrics
         .install()
         .context("cannot serve the metrics; is the port taken? --port sets another one, 0 any free one")?;
     let locks = connect(args).await?;
-    // To the store this is another process: it waits in the store's queue, where `lockctl` sees it.
+    // To the store this manager is another process. It waits in the store's queue, where `lockctl` sees it.
     let others = connect(args).await?;
     let keys = Keys::of_this_process();
     left_behind::leave_behind(args, &locks, &keys).await?;
@@ -84,8 +84,8 @@ async fn run(args: &Args) -> Result<()> {
     outcome
 }
 
-/// Looks in Redis for what no process knows of itself. Holders store the names of their locks; keys of other programs
-/// are recognised by their prefix.
+/// Scans Redis for problems that a process cannot see itself. Holders store the names of their locks; keys of other
+/// programs are recognised by their prefix.
 fn inspector(args: &Args) -> Result<Inspector> {
     let inspector = Inspector::new(&args.store)?.with_interval(args.inspect_every);
     Ok(inspector.with_prefix("demo:eternal:", "demo:eternal:migration:<run>"))
@@ -103,7 +103,7 @@ async fn connect(args: &Args) -> Result<LockManager> {
     Ok(locks)
 }
 
-/// Waits for a scene that fails. Otherwise scenes never end.
+/// Waits for a failing scene. Otherwise scenes never end.
 async fn first_failure(scenes: &mut JoinSet<Result<()>>) -> Result<()> {
     match scenes.join_next().await {
         Some(ended) => ended?,
@@ -120,13 +120,13 @@ async fn time_to_stop(run_for: Option<Duration>) {
     };
     tokio::select! {
         () = timer => {}
-        // Without signals there is no way to ask it to stop; it runs until it is killed.
+        // Without signals the program runs until it is killed.
         Ok(()) = signal::ctrl_c() => {}
         () = terminated() => {}
     }
 }
 
-/// Waits for the signal that a container gets instead of Ctrl-C.
+/// Waits for SIGTERM, which a container gets instead of Ctrl-C.
 #[cfg(unix)]
 async fn terminated() {
     match signal::unix::signal(signal::unix::SignalKind::terminate()) {

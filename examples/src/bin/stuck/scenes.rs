@@ -1,4 +1,4 @@
-//! The problems of the locks, each played by a task.
+//! The problems of the locks. One task plays each.
 
 use std::time::Duration;
 use std::{io, thread};
@@ -14,9 +14,9 @@ use crate::args::Args;
 use crate::guide::Keys;
 use crate::left_behind::connection;
 
-/// Short, so that a lost lock is noticed while somebody watches.
+/// Short, so that a viewer sees quickly that a lock is lost.
 pub(crate) const TTL: Duration = Duration::from_secs(3);
-/// Long, so that what is to be stuck, or to lead, is not lost when the machine stands still.
+/// Long, so that a stuck lock or a leader survives a pause of the machine.
 pub(crate) const STEADY_TTL: Duration = Duration::from_secs(60);
 pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -57,7 +57,7 @@ async fn close_the_books(args: Args, locks: LockManager, run: u32) -> Result<()>
             () = long_enough(&args) => {}
             reason = guard.lost() => println!("lost the stuck lock: {reason:?}"),
         }
-        // A lock that was lost, perhaps because somebody forced it, cannot be released.
+        // A lost lock, perhaps forced by a user, cannot be released.
         if guard.ensure_held().is_ok() {
             let key = guard.key().clone();
             guard.release().await?;
@@ -67,20 +67,20 @@ async fn close_the_books(args: Args, locks: LockManager, run: u32) -> Result<()>
     }
 }
 
-/// Waits until the stuck lock is to be released.
+/// Waits until the stuck lock must be released.
 async fn long_enough(args: &Args) {
     if !args.until_told {
         return sleep(args.stuck_for).await;
     }
     let (tell, told) = oneshot::channel();
-    // No task of the runtime, which would not end before a line has come.
+    // A thread, since a blocking task of the runtime could not end before a line arrives.
     thread::spawn(move || io::stdin().lines().next().and_then(Result::ok).map(|_| tell.send(())));
     if told.await.is_err() {
         std::future::pending::<()>().await;
     }
 }
 
-/// Its victims: they wait in vain, give up, and try again.
+/// The victims: they wait in vain, give up, and retry.
 async fn write_invoices(args: Args, locks: LockManager, run: u32) -> Result<()> {
     loop {
         sleep(Duration::from_millis(50)).await;
@@ -103,7 +103,7 @@ async fn import(locks: LockManager, run: u32) -> Result<()> {
     }
 }
 
-/// Deletes the key of a lock: no program should do this, but an operator in a hurry does.
+/// Deletes the key of a lock, as an operator in a hurry would. A program must not do this.
 async fn take_away(args: Args, key: String) -> Result<()> {
     loop {
         sleep(args.lose_every).await;
@@ -111,7 +111,7 @@ async fn take_away(args: Args, key: String) -> Result<()> {
             Ok(mut connection) => connection.del::<_, u32>(&key).await.map_err(Into::into),
             Err(error) => Err(error),
         };
-        // Of a store that is away for a moment nobody takes anything. The next time is soon.
+        // The store may be away for a moment. The next attempt follows soon.
         if let Err(error) = deleted {
             println!("did not take {key} away: {error:#}");
         }
@@ -145,7 +145,7 @@ async fn check_out(locks: LockManager, run: u32) -> Result<()> {
     }
 }
 
-/// A key that was built by hand from user input, so that nothing in it is escaped.
+/// A key that was built by hand from user input, without escaping.
 async fn search(locks: LockManager, key: String) -> Result<()> {
     loop {
         let request = locks.lock(key.as_str()).with_label(TYPED).with_ttl(TTL).with_wait(PATIENCE);
@@ -154,7 +154,7 @@ async fn search(locks: LockManager, key: String) -> Result<()> {
     }
 }
 
-/// Two callers take the same two locks, each in another order: they wait for each other, until one of them gives way.
+/// Two callers take the same two locks in opposite orders. They wait for each other until one gives way.
 async fn quarrel(args: Args, locks: LockManager, run: u32) -> Result<()> {
     let patient = |request: LockRequest| request.with_ttl(TTL).with_wait(Duration::from_secs(20));
     loop {
@@ -184,8 +184,7 @@ pub(crate) async fn hold_for(request: LockRequest, time: Duration) -> Result<()>
     expected(outcome.await)
 }
 
-/// A lock that cannot be taken, or is lost, is what this program is about, and a store that is away comes back.
-/// Everything else ends it.
+/// This program is about busy and lost locks, and an unavailable store comes back. Every other error ends it.
 pub(crate) fn expected(outcome: Result<(), LockError>) -> Result<()> {
     use LockErrorKind::{Lost, Timeout, Unavailable, WouldDeadlock};
     match outcome {

@@ -15,7 +15,7 @@ const REWRITTEN: f64 = 3.0;
 const NOT_YET: f64 = 82.0;
 
 /// Files and folders whose text was rewritten. A change may add to this list, and never takes from it.
-const DONE: [&str; 24] = [
+const DONE: [&str; 31] = [
     "lock-core/src/api",
     "lock-core/src/attribute",
     "lock-core/src/contract",
@@ -27,6 +27,13 @@ const DONE: [&str; 24] = [
     "lock-core/tests/it/tidy/prose.rs",
     "lock-macros/src",
     "lock-metrics/src",
+    "proof/src",
+    "proof/schema.md",
+    "benches/src",
+    "dashboards/generate/src",
+    "dashboards/runbooks",
+    "examples/src",
+    "scripts",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "README.md",

@@ -1,6 +1,6 @@
-// Advisory locks of PostgreSQL by pgx, in the two ways that people write them: `session` locks in one statement and unlocks in
-// another, `transaction` keeps a transaction open while it holds the lock. Behind a pooler by transaction the documentation of
-// both allows the second only.
+// Advisory locks of PostgreSQL by pgx, in the two usual ways. `session` locks in one statement and unlocks in another.
+// `transaction` keeps a transaction open while it holds the lock. With a pooler in transaction mode, the documentation
+// of both allows only the second way.
 package main
 
 import (
@@ -41,7 +41,7 @@ func (l *lock) Acquire(key string, wait time.Duration) (err error) {
 	return err
 }
 
-// Held asks whether the connection, which the lock goes with, is still there.
+// Held asks whether the connection is still there. The lock ends with it.
 func (l *lock) Held() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
@@ -49,7 +49,7 @@ func (l *lock) Held() bool {
 }
 
 func (l *lock) Release() (err error) {
-	// The pool closes what is broken, or still in a transaction.
+	// The pool closes a connection that is broken or still in a transaction.
 	defer l.conn.Release()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
@@ -69,7 +69,7 @@ func main() {
 	if err != nil {
 		panic(err)
 	}
-	// Behind a pooler nothing may be prepared.
+	// A pooler does not support prepared statements.
 	config.ConnConfig.DefaultQueryExecMode, config.MaxConns = pgx.QueryExecModeSimpleProtocol, 64
 	pool, err := pgxpool.NewWithConfig(context.Background(), config)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package lines is what every adapter in Go does with its standard streams: peers/README.md.
+// Package lines handles the standard streams of every adapter in Go: peers/README.md.
 package lines
 
 import (
@@ -9,21 +9,21 @@ import (
 	"time"
 )
 
-// Lock is one lock at a time. Acquire gives up after a while.
+// Lock is one lock at a time. Acquire has a time limit.
 type Lock interface {
 	Acquire(key string, wait time.Duration) error
 	Held() bool
 	Release() error
 }
 
-// URL and TTL are what the harness asks for, in the last two arguments.
+// URL and TTL are the last two arguments, from the harness.
 func URL() string { return os.Args[len(os.Args)-2] }
 func TTL() time.Duration {
 	ms, _ := strconv.Atoi(os.Args[len(os.Args)-1])
 	return time.Duration(ms) * time.Millisecond
 }
 
-// Serve answers orders until they end. Locks that create returns share their connections.
+// Serve answers orders until they end. The locks that create returns share their connections.
 func Serve(name string, create func() Lock) {
 	lock, out := create(), json.NewEncoder(os.Stdout)
 	_ = out.Encode(map[string]any{"ready": name})

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// load is the loop of a benchmark: acquire, hold, release, again, in many tasks.
+// load is the loop of a benchmark: acquire, hold and release in many tasks.
 type load struct {
 	Tasks       uint32 `json:"tasks"`
 	First       uint32 `json:"first"`
@@ -22,7 +22,7 @@ type load struct {
 	File        string `json:"file"`
 }
 
-// record is one acquisition, as it is in the file.
+// record is one acquisition, in the format of the file.
 type record struct {
 	Start, Enter, Exit, Token uint64
 	Key, Task, Inside         uint32
@@ -79,7 +79,7 @@ func (l *load) work(lock Lock, notes *task, index uint32) {
 	}
 }
 
-// run answers with what was open or went wrong; the records are in the file.
+// run returns unfinished waits and errors; the records are in the file.
 func (l *load) run(create func() Lock) map[string]any {
 	tasks := make([]*task, l.Tasks)
 	for at := range tasks {
@@ -102,7 +102,7 @@ func (l *load) run(create func() Lock) map[string]any {
 		}
 		each.Unlock()
 	}
-	// Who is inside leaves; who waits goes on waiting, until this process is ended.
+	// Holders get time to release. Waiters wait until this process is ended.
 	time.Sleep(100*time.Millisecond + time.Duration(l.HoldUs)*time.Microsecond)
 	file, err := os.Create(l.File)
 	if err != nil {

@@ -1,4 +1,4 @@
-// redislock, as its documentation shows it: it waits by trying again, and asks the server how long its lock lasts.
+// redislock, as its documentation shows it: it polls for the lock, and asks the server for the rest of its lease.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// redsync over one server, as its documentation shows it: it waits by trying again, and knows until when its lock is valid.
+// redsync over one server, as its documentation shows it: it polls for the lock, and knows until when its lock is valid.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// rueidislock over one server, as its documentation shows it: the invalidations of client-side caching wake those that wait,
-// the lock is extended in the background, and its context ends when that fails. That context is how its holder knows of a loss.
+// rueidislock over one server, as its documentation shows it. Invalidations of client-side caching wake the waiters.
+// The lock is extended in the background. If that fails, the lock's context ends, which tells the holder of the loss.
 package main
 
 import (
@@ -18,7 +18,7 @@ type lock struct {
 }
 
 func (l *lock) Acquire(key string, wait time.Duration) (err error) {
-	// A context with a deadline would end the lock with it, so what ends the wait is taken off once it is granted.
+	// A deadline on the context would also end the lock, so the limit of the wait is removed after the grant.
 	ctx, giveUp := context.WithCancel(context.Background())
 	timer := time.AfterFunc(wait, giveUp)
 	l.held, l.cancel, err = l.locker.WithContext(ctx, key)

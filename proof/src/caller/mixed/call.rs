@@ -1,4 +1,4 @@
-//! One caller: it acquires, works, and ends in every way that there is.
+//! One caller: it acquires, works, and ends the hold or the request in every possible way.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -17,7 +17,7 @@ use crate::record::recorder::now;
 
 /// How many permits each semaphore has.
 const PERMITS: u32 = 3;
-/// How much longer than its wait an acquire may take.
+/// How much longer than its wait limit an acquire may take.
 const SLACK: Duration = Duration::from_millis(500);
 
 pub(crate) async fn call(shared: Arc<Shared>, executor: Executor, mut random: Rng) {
@@ -44,7 +44,7 @@ pub(crate) async fn call(shared: Arc<Shared>, executor: Executor, mut random: Rn
                 }
             }
             3 => {
-                // As in a `select!` that went on elsewhere: begun, and left alone for a while.
+                // As in a `select!` that took another branch: the acquire has begun, and nobody polls it for a while.
                 let mut acquire = pin!(request.acquire());
                 let begun = poll_some(1, acquire.as_mut()).await;
                 executor.pause(random.u32(10..600) * MS).await;
@@ -96,7 +96,7 @@ pub(crate) fn call_blocking(shared: &Shared, mut random: Rng) {
     }
 }
 
-/// A request for one key or several, with options of every kind.
+/// Builds a request for one key or several, with random options.
 fn request(shared: &Shared, random: &mut Rng, wait: Duration) -> LockRequest {
     let mut key = || format!("soak:{}", random.u64(0..shared.keys));
     let (one, two) = (key(), key());
@@ -108,7 +108,7 @@ fn request(shared: &Shared, random: &mut Rng, wait: Duration) -> LockRequest {
         6..8 => locks.read(shelf),
         8 => locks.write(shelf),
         9..11 => locks.semaphore(pool, PERMITS).with_weight(random.u32(1..=2)),
-        // Who does not share it excludes them all.
+        // A plain lock on a semaphore's key excludes every permit.
         _ => locks.lock(pool),
     };
     request = request.with_wait(wait);
@@ -164,7 +164,7 @@ async fn work(shared: &Shared, executor: Executor, random: &mut Rng, guard: &Loc
     }
 }
 
-/// Polls a future so many times at most. It is woken sooner or later: its wait ends.
+/// Polls a future a limited number of times. The end of its wait wakes it at the latest, so every poll comes.
 async fn poll_some<F: Future>(mut most: usize, mut future: Pin<&mut F>) -> Option<F::Output> {
     poll_fn(|cx| {
         if most == 0 {
@@ -181,7 +181,7 @@ async fn poll_some<F: Future>(mut most: usize, mut future: Pin<&mut F>) -> Optio
 }
 
 impl Shared {
-    /// Counts what was answered. Under faults much is refused, but in words that are meant for it.
+    /// Counts the outcome. Faults cause many refusals, but each must be an error of an expected kind.
     pub(crate) fn judge<T>(&self, of: &str, outcome: Result<T>) -> Option<T> {
         match outcome {
             Ok(value) => Some(value),

@@ -1,4 +1,4 @@
-//! Where a caller's future runs: tokio, or an executor that knows nothing of it.
+//! Where a caller's future runs: on tokio, or on an executor without tokio.
 
 use std::future::Future;
 use std::pin::pin;
@@ -17,7 +17,7 @@ impl Executor {
     pub(crate) async fn pause(self, by: Duration) {
         match self {
             Self::Tokio => tokio::time::sleep(by).await,
-            // It has nothing else to do.
+            // This executor runs one future only, so it may block its thread.
             Self::Own => std::thread::sleep(by),
         }
     }

@@ -1,4 +1,4 @@
-//! Callers with a part to play: jobs that every process starts, and a role that every process wants.
+//! Jobs that every process tries to start, and a role that every process tries to hold.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -11,20 +11,20 @@ use crate::caller::mixed::{MS, Shared};
 use crate::record::recorder::now;
 use crate::record::{Record, Told};
 
-/// How often the periodic job runs at most, and how late a run of a schedule may start.
+/// The period of the periodic job, and how late a scheduled run may start.
 const PERIOD: Duration = Duration::from_secs(1);
 const LATEST: u64 = 20;
-/// A week in nanoseconds: what is kept from its start for its time runs once.
+/// A week in nanoseconds. A job that is remembered from its start for this long must run once only.
 const FOR_GOOD: u64 = 604_800_000_000_000;
 
-/// Starts jobs: one whenever its period lets it, others for the times of a schedule.
+/// Starts jobs: one with a period, the others for the times of a schedule.
 pub(crate) async fn schedule(shared: Arc<Shared>, mut random: Rng) {
     while !shared.is_over() {
         let asked = now();
         let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-        // Now and then a time that ran long ago.
+        // Sometimes the caller asks for a past time, whose run has ended long ago.
         let fire = time - if random.u8(0..3) == 0 { random.u64(0..LATEST) } else { 0 };
-        // A quorum keeps nothing from its start for longer than its longest lease.
+        // A quorum remembers a started job at most for its longest lease, so `strict` jobs are left out there.
         let kind = ["plain", "failing", "every", "strict"][random.usize(..if shared.shares { 4 } else { 3 })];
         let lock = shared.locks.lock(format!("soak:job:{kind}"));
         let (job, name) = match kind {
@@ -69,7 +69,7 @@ pub(crate) async fn schedule(shared: Arc<Shared>, mut random: Rng) {
     }
 }
 
-/// Stands for election, leads for a moment, and resigns.
+/// Campaigns, leads for a moment, and resigns.
 pub(crate) async fn stand(shared: Arc<Shared>, mut random: Rng) {
     let election = shared.locks.elect("soak:role");
     let key = "soak:role".into_lock_key().unwrap();
@@ -77,7 +77,7 @@ pub(crate) async fn stand(shared: Arc<Shared>, mut random: Rng) {
         let (asked, patience) = (now(), random.u32(20..3_000) * MS);
         let term = random.u32(0..40) * MS;
         if random.bool() {
-            // Dropped where it stands when the time is over.
+            // The time-out drops this future at whatever point it has reached.
             let ours = Arc::clone(&shared);
             let work = async move |_| {
                 if let Some(mut section) = current_lock().and_then(|lock| Section::begin(&ours, &lock, asked)) {

@@ -1,5 +1,4 @@
-//! A critical section as its holder knows it: from the first moment to the last at which the guard said
-//! that the lock was held.
+//! A critical section as its holder sees it: from the first to the last moment at which the guard said that the lock was held.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,14 +9,14 @@ use crate::caller::mixed::Shared;
 use crate::record::recorder::now;
 use crate::record::{self, Grant, Record};
 
-/// What proves that something is held.
+/// A guard, or whatever else proves a hold.
 pub(crate) trait Proof {
     fn ensure_held(&self) -> Result<()>;
     fn locks(&self) -> Vec<(LockKey, FencingToken)>;
     fn mode(&self) -> Mode {
         Mode::Exclusive
     }
-    /// For how much longer it would be held by a process that is killed now, if that is known.
+    /// How much longer the lock stays held if the process is killed now; zero where the proof does not say.
     fn remaining(&self) -> Duration {
         Duration::ZERO
     }
@@ -55,7 +54,7 @@ impl Proof for CurrentLock {
     }
 }
 
-/// A leadership says its term, and the section what it is of.
+/// A leadership knows its term but not its key, so the key stands beside it.
 impl Proof for (LockKey, Leadership) {
     fn ensure_held(&self) -> Result<()> {
         self.1.ensure_held()
@@ -71,14 +70,14 @@ pub(crate) struct Section<'a> {
     mode: Mode,
     /// Each key with its token and the number of its hold.
     locks: Vec<(LockKey, FencingToken, u64)>,
-    /// The last moment at which the guard was held.
+    /// The last moment at which the guard was known to be held.
     last: u64,
-    /// Whether the holder has become a reader, whose phase has the same token.
+    /// Whether the holder became a reader. The readers' phase keeps the same token.
     downgraded: bool,
 }
 
 impl<'a> Section<'a> {
-    /// Begins it, unless the lock is lost by now.
+    /// Begins the section, unless the lock is already lost.
     pub(crate) fn begin(shared: &'a Shared, proof: &impl Proof, asked: u64) -> Option<Self> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let (at, mode) = (now(), proof.mode());
@@ -115,7 +114,7 @@ impl<'a> Section<'a> {
         Some(Self { shared, mode, locks, last: at, downgraded: false })
     }
 
-    /// Looks whether the lock is still held, and writes under it if it is held by nobody else.
+    /// Checks that the lock is still held. Writes to the resource if the hold is exclusive.
     pub(crate) fn write(&mut self, proof: &impl Proof) {
         if !self.holds(proof) {
             return;
@@ -128,7 +127,7 @@ impl<'a> Section<'a> {
     }
 
     fn holds(&mut self, proof: &impl Proof) -> bool {
-        // Before it is asked: that it is held afterwards means that it was held then.
+        // The time is read before the check: if the lock is held afterwards, it was held at this time.
         let now = now();
         let held = proof.ensure_held().is_ok();
         if held {
@@ -137,14 +136,14 @@ impl<'a> Section<'a> {
         held
     }
 
-    /// Ends it, before the lock is released.
+    /// Ends the section. Called before the lock is released.
     pub(crate) fn end(mut self, proof: &impl Proof) {
         if !self.holds(proof) {
             self.shared.count("lost");
         }
     }
 
-    /// Ends it, before the holder lets readers in.
+    /// Ends the section. Called before the holder downgrades and lets readers in.
     pub(crate) fn end_for_readers(mut self, proof: &impl Proof) {
         self.downgraded = true;
         self.end(proof);
@@ -152,7 +151,7 @@ impl<'a> Section<'a> {
 }
 
 impl Drop for Section<'_> {
-    /// Also where the body is dropped because the lock is lost.
+    /// Also runs where the body is dropped because the lock is lost.
     fn drop(&mut self) {
         for (_, _, hold) in &self.locks {
             let (process, downgraded) = (std::process::id(), self.downgraded);

@@ -1,4 +1,4 @@
-//! A wall clock of servers that can be moved, by which they end leases.
+//! A wall clock that can be moved. The servers end leases by it.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use lock_core::testing::RedisServerBuilder;
 
-/// As far as the clock goes ahead each time: further than any lease.
+/// How many seconds the clock jumps ahead each time: more than any lease.
 const LEAP: i64 = 60;
 
 pub(crate) struct MovableClock {
@@ -21,7 +21,7 @@ impl MovableClock {
         let clock = Self { folder, ahead: 0 };
         fs::write(clock.path("shim.c"), include_str!("../../../../lock-core/tests/it/server_clock/shim.c")).unwrap();
         fs::write(clock.path("offset"), 0i64.to_ne_bytes()).unwrap();
-        // Built with the compiler that Rust uses for linking.
+        // `cc` is the compiler that Rust links with, so it is installed.
         let (shim, source) = (clock.path("shim.so"), clock.path("shim.c"));
         let built = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(shim).arg(source).status();
         match built {
@@ -44,7 +44,7 @@ impl MovableClock {
     pub(crate) fn leap(&mut self) {
         use std::os::unix::fs::FileExt as _;
         self.ahead += LEAP;
-        // In place: the servers have it mapped.
+        // The offset is overwritten in place: the servers have the file mapped.
         let file = fs::OpenOptions::new().write(true).open(self.path("offset")).unwrap();
         file.write_all_at(&self.ahead.to_ne_bytes(), 0).unwrap();
     }

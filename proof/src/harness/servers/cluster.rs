@@ -13,17 +13,17 @@ const MASTERS: usize = 3;
 pub(crate) struct Cluster {
     cluster: RedisCluster,
     replicas: Vec<RedisServer>,
-    /// Whether a lock counts only when the replica has it.
+    /// Whether a lock counts only after the replica has confirmed it.
     confirmed: bool,
-    /// Which of each pair is the master: the place of the first, or that of its replica.
+    /// The master of each pair: the number of the first server, or that of its replica.
     leads: [usize; MASTERS],
-    /// The slot that is being moved: its key, from where, and where to.
+    /// The slot that is being moved: its key, its old master, its new master.
     moving: Option<(String, usize, usize)>,
 }
 
 impl Cluster {
     pub(crate) fn start(confirmed: bool) -> Self {
-        // No replica takes over by itself, from a master that had no processor for a while.
+        // A replica must not take over by itself: a master may have got no processor for a while.
         let settings = RedisServer::builder().with("repl-timeout", "5").with("cluster-replica-no-failover", "yes");
         let cluster = RedisCluster::with(settings, MASTERS);
         let replicas = (0..MASTERS).map(|master| cluster.start_replica_of(master)).collect();
@@ -39,13 +39,13 @@ impl Cluster {
         self.server(place).command(&["INFO", "replication"]).text().contains(role)
     }
 
-    /// The replica of a pair takes over, as it is told to.
+    /// Orders the replica of a pair to take over.
     fn take_over(&mut self, pair: usize, how: &[&str]) {
         let promoted = self.second(pair);
         let mut asked: Option<Instant> = None;
         eventually("the replica has taken over", || {
             let leads = self.has_role(promoted, "role:master");
-            // A server gives up after five seconds, and masters vote for one only seldom.
+            // A server gives up an election after five seconds, and masters vote only seldom, so the order is repeated.
             if !leads && asked.is_none_or(|asked| asked.elapsed() > Duration::from_secs(6)) {
                 self.server(promoted).command(&[&["CLUSTER", "FAILOVER"], how].concat());
                 asked = Some(Instant::now());
@@ -55,13 +55,13 @@ impl Cluster {
         self.leads[pair] = promoted;
     }
 
-    /// A replica takes over that has all, and without anybody missing it.
+    /// Promotes a replica that has all data, without a loss.
     fn fail_over(&mut self, pair: usize) {
         let replica = self.server(self.second(pair));
         follows(replica);
-        // Who votes must know it as a replica, and votes again only after two of these times.
+        // The voting masters must know it as a replica. They vote again only after two node time-outs.
         self.known_as("slave", replica);
-        // The replica too: after an election that it did not win, it begins the next only after four of its own.
+        // The time-out is shortened on the replica too: after a lost election it waits four node time-outs.
         self.notice_within(pair, "2000");
         loop {
             self.take_over(pair, &[]);
@@ -71,14 +71,14 @@ impl Cluster {
             if follows(before) {
                 break;
             }
-            // Both claimed the same epoch, and the one before has won: it leads still.
+            // Both servers claimed the same epoch and the old master won, so it still leads.
             self.leads[pair] = before;
         }
         self.notice_within(pair, "60000");
         follows(self.server(self.second(pair)));
     }
 
-    /// Waits until every master has heard of a server's role.
+    /// Waits until every master knows the role of a server.
     fn known_as(&self, role: &str, server: &RedisServer) {
         let line = format!("127.0.0.1:{}@", server.port());
         let known = |nodes: &Reply| nodes.text().lines().any(|node| node.contains(&line) && node.contains(role));
@@ -153,7 +153,7 @@ impl Topology for Cluster {
             }
             Change::HangReplica(pair) => self.server(self.second(pair)).pause(),
             Change::MoveSlot(number) => {
-                // Only those that were masters at the start are known as such.
+                // `open_slot` knows only the masters of the start, so these are promoted again first.
                 for pair in (0..MASTERS).filter(|pair| self.leads[*pair] != *pair).collect::<Vec<_>>() {
                     self.fail_over(pair);
                 }

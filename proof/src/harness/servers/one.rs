@@ -1,4 +1,4 @@
-//! Two servers behind one address: a master, and a replica that may take over without the last writes.
+//! Two servers behind one address: a master, and a replica that may be promoted without the last writes.
 
 use fastrand::Rng;
 use lock_core::testing::{Direction, FaultProxy, RedisServer};
@@ -8,10 +8,10 @@ use crate::harness::servers::{Change, Topology, follows, ok, without_snapshot};
 
 pub(crate) struct One {
     both: [RedisServer; 2],
-    /// In front of each, for the other to replicate from.
+    /// A proxy in front of each server, through which the other replicates.
     links: [FaultProxy; 2],
     master: usize,
-    /// What moves the clock of both, if it can be moved.
+    /// Moves the clock of both servers, if it can be moved.
     clock: Option<MovableClock>,
 }
 
@@ -83,7 +83,7 @@ impl Topology for One {
 
     fn begin(&mut self, change: Change) {
         if change == Change::Usurp {
-            // From now on the replica misses what is written.
+            // From now on, new writes do not reach the replica.
             follows(&self.both[1 - self.master]);
             self.links[self.master].black_hole(Direction::ToClient);
         }

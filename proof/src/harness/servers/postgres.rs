@@ -1,4 +1,4 @@
-//! A PostgreSQL, which clients reach by themselves or through a pooler by transaction.
+//! A PostgreSQL server, which clients reach directly or through a pooler in transaction mode.
 
 use std::fs;
 use std::path::Path;
@@ -12,11 +12,11 @@ use crate::harness::servers::{Change, Topology};
 pub(crate) struct Database {
     server: PostgresServer,
     pooler: Option<PostgresPooler>,
-    /// The process whose children serve the sessions.
+    /// The parent of the processes that serve the sessions.
     postmaster: u32,
 }
 
-/// What is left of locks, if there is a table of them: its name, and how to ask for what still lasts.
+/// Tables that locks may leave rows in: the name of the table, and a query for the rows that still count.
 const REMNANTS: [(&str, &str); 3] = [
     ("lock_core.lock", "SELECT 'the lock ' || key FROM lock_core.lock WHERE owner IS NOT NULL AND until > now()"),
     ("_pg_lease", "SELECT 'the lease ' || name FROM _pg_lease WHERE held_until > now()"),
@@ -24,7 +24,7 @@ const REMNANTS: [(&str, &str); 3] = [
 ];
 
 impl Database {
-    /// Says what must be installed first, if something must.
+    /// Says what must be installed first, if anything.
     pub(crate) fn missing(pooled: bool) -> Option<String> {
         PostgresServer::missing(if pooled { &["initdb", "pgbouncer"] } else { &["initdb"] })
     }
@@ -33,20 +33,20 @@ impl Database {
         let server = PostgresServer::start();
         let child = server.run("SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'");
         let stat = fs::read_to_string(Path::new("/proc").join(child.trim()).join("stat")).unwrap();
-        // After the name in brackets come the state and the parent.
+        // The state and the parent follow the name in brackets.
         let (_, after) = stat.rsplit_once(") ").unwrap();
         let postmaster = after.split(' ').nth(1).unwrap().parse().unwrap();
-        // Where the set of Jepsen's third workload is, whoever keeps others from it.
+        // The set of Jepsen's third workload, the same for every library.
         server.run("CREATE TABLE proof_set (key text PRIMARY KEY, elements bigint[] NOT NULL)");
         let pooler = pooled.then(|| server.pooler());
         Self { server, pooler, postmaster }
     }
 
-    /// Signals all processes of the server. Whoever starts others is stopped first, and goes on last.
+    /// Signals all processes of the server. The parent is stopped first and resumed last: it would start new processes.
     fn signal(&self, signal: Signal) {
         let send = |pid: u32| {
             let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).unwrap();
-            // A session may have ended since it was listed.
+            // A session may have ended after it was listed.
             let _ = kill_process(pid, signal);
         };
         if signal == Signal::STOP {

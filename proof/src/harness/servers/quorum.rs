@@ -1,4 +1,4 @@
-//! Three independent servers, of which two must agree.
+//! Three independent servers. Two of them must agree.
 
 use fastrand::Rng;
 use lock_core::testing::{RedisServer, Reply};
@@ -12,7 +12,7 @@ impl Members {
         Self((0..3).map(|_| RedisServer::start()).collect())
     }
 
-    /// Two of them, which are a majority.
+    /// The two other members, which are a majority.
     fn most(&self, but: usize) -> impl Iterator<Item = &RedisServer> {
         self.0.iter().enumerate().filter(move |(place, _)| *place != but).map(|(_, server)| server)
     }
@@ -53,7 +53,7 @@ impl Topology for Members {
         }
     }
 
-    /// One member that forgot does not count until what it knew is over.
+    /// A member that forgot its locks does not vote until the last of these leases has expired.
     fn forgets(&self, _: Change) -> bool {
         false
     }
@@ -77,7 +77,7 @@ impl Topology for Members {
     }
 }
 
-/// Makes a member forget its locks, but not since when it has its data: nobody can tell that it should be left out.
+/// Makes a member forget its locks but keep its birth. Without a new birth, no caller can see that it must not vote.
 fn forget_unnoticed(member: &RedisServer) {
     let birth = member.command(&["GET", "distributed-lock:birth"]);
     ok(member, &["FLUSHALL"]);

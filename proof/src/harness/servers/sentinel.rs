@@ -1,4 +1,4 @@
-//! A master, two replicas, and the sentinels that name the master.
+//! A master, two replicas, and the sentinels that publish the master.
 
 use fastrand::Rng;
 use lock_core::testing::{RedisSentinels, RedisServer};
@@ -7,10 +7,10 @@ use crate::harness::servers::{Change, Topology, eventually, follows, without_sna
 
 pub(crate) struct Sentinels {
     servers: RedisSentinels,
-    /// Whether a lock counts only when all replicas have it.
+    /// Whether a lock counts only after all replicas have confirmed it.
     confirmed: bool,
     master: usize,
-    /// The server that is struck.
+    /// The server that the fault strikes.
     struck: usize,
 }
 
@@ -26,14 +26,14 @@ impl Sentinels {
         (0..self.servers.servers().len()).filter(move |place| *place != master)
     }
 
-    /// Lets the sentinels replace a master that is silent now.
+    /// Waits until the sentinels have replaced a master that does not answer.
     fn replace(&mut self) {
         self.servers.notice_within(1_000);
         self.master = self.servers.wait_for_another_than(self.master);
         self.servers.notice_within(60_000);
     }
 
-    /// Waits until all that went before is known to all.
+    /// Waits until every server and sentinel knows the result of earlier changes.
     fn in_step(&self) {
         self.replicas().for_each(|place| follows(self.server(place)));
         eventually("the sentinels agree on the master", || self.servers.master() == Some(self.master));
@@ -77,7 +77,7 @@ impl Topology for Sentinels {
         }
     }
 
-    /// Also one in good order, in which the old master takes writes until it is told.
+    /// A planned failover forgets too: the old master takes writes until it is demoted.
     fn forgets(&self, change: Change) -> bool {
         !self.confirmed && !matches!(change, Change::HangReplica(_))
     }
@@ -109,7 +109,8 @@ impl Topology for Sentinels {
                 let killed = self.struck;
                 without_snapshot(self.server(killed));
                 self.servers.restart(killed);
-                // As its configuration would, if it had one: it is no master of anybody. A sentinel may have been faster.
+                // A configuration file would make the restarted server a replica; there is none. A sentinel may have
+                // done it already.
                 let port = self.server(self.master).port().to_string();
                 self.server(killed).command(&["REPLICAOF", "127.0.0.1", &port]);
             }

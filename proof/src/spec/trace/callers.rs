@@ -1,4 +1,4 @@
-//! What the callers of a run wrote down, put between the steps of the store.
+//! Inserts the records of the callers between the steps of the store.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use crate::spec::trace::reader::Reader;
 use crate::spec::trace::steps::{Key, Kind, NUMBERS, Step, Times, relative};
 
 impl Key {
-    /// A draw that was made for the holder of then, and raised nothing.
+    /// A repeated attempt that drew a token for the current holder, and raised nothing.
     fn repeated(&mut self, line: usize, draw: i64) {
         let place = self.steps.iter().position(|step| step.line > line).unwrap_or(self.steps.len());
         let before = self.steps[..place].iter().rev().find(|step| matches!(step.kind, Kind::Store | Kind::Expire));
@@ -21,7 +21,7 @@ impl Key {
         self.steps.insert(place, repeat);
     }
 
-    /// Where callers wrote down that they had the lock.
+    /// Inserts when a caller believed that it held the lock.
     fn entered(
         &mut self,
         grant: &Grant,
@@ -50,7 +50,7 @@ impl Key {
             .iter()
             .position(|step| step.kind != Kind::Enter && step.held != Some(claim) && step.kind != Kind::Leave);
         let over = over.map_or(self.steps.len(), |place| granted + place);
-        // By time, but behind the grant and before the end of what it is about: clocks are read to a millisecond.
+        // Ordered by time, but after the grant and before the end of the hold: clocks are read in whole milliseconds.
         let place = |from: usize, at: i64| {
             let later = self.steps[from..over].iter().position(|step| step.now > at);
             later.map_or(over, |place| from + place)
@@ -81,7 +81,7 @@ impl Key {
 }
 
 impl Reader {
-    /// Puts in what the callers wrote down. Returns the steps of each key.
+    /// Inserts the records of the callers. Returns the steps of each key.
     pub(super) fn with_callers(mut self, records: &[Record]) -> Result<BTreeMap<String, Vec<Step>>, String> {
         let base = self.base.ok_or("the store logged nothing")?;
         let ends: BTreeMap<(u32, u64), u64> = records
@@ -106,7 +106,7 @@ impl Reader {
     }
 }
 
-/// The clock goes forward.
+/// Raises times so that the clock never falls.
 fn in_order(mut steps: Vec<Step>) -> Vec<Step> {
     let mut now = 0;
     for step in &mut steps {

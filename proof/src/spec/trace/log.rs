@@ -1,4 +1,4 @@
-//! What a server logged: its append-only file, in which each step is one command, or a transaction of several.
+//! The log of a server: its append-only file. Each step is one command, or a transaction of several.
 
 use std::fs;
 use std::path::Path;
@@ -6,10 +6,10 @@ use std::path::Path;
 /// The commands of one step, word by word.
 pub(super) type Group = Vec<Vec<String>>;
 
-/// What stands at a place: nothing if its end was not written yet.
+/// A value, or `None` if its end is not written yet.
 type Read<T> = Result<Option<T>, String>;
 
-/// Reads the file, as far as it was written down whole.
+/// Reads the file up to the last complete step.
 pub(super) fn read(path: &Path) -> Result<Vec<Group>, String> {
     let bytes = fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     parse(&bytes).map_err(|why| format!("{} is no append-only file of Redis: {why}", path.display()))
@@ -18,7 +18,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<Group>, String> {
 fn parse(mut bytes: &[u8]) -> Result<Vec<Group>, String> {
     let (mut groups, mut open): (Vec<Group>, Option<Group>) = (Vec::new(), None);
     while !bytes.is_empty() {
-        // A comment: the time, where a server writes it.
+        // A comment: some servers write the time.
         if bytes[0] == b'#' {
             let end = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len() - 1);
             bytes = &bytes[end + 1..];
@@ -75,7 +75,7 @@ mod tests {
         let groups = parse(text.as_bytes()).unwrap();
         assert_eq!(groups.iter().map(Vec::len).collect::<Vec<_>>(), [2, 1]);
         assert_eq!(groups[1][0], ["DEL", "k"]);
-        // A transaction whose end is missing was not done.
+        // A transaction without its end was never executed.
         assert_eq!(parse(&text.as_bytes()[..40]).unwrap().len(), 0);
         assert_eq!(parse(b"hello\r\n"), Err("\"hello\" is no number".to_owned()));
     }

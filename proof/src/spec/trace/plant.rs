@@ -1,4 +1,4 @@
-//! Steps that no store may take, planted in logs of a run: a check that cannot fail proves nothing.
+//! Steps that no store may take, planted into the logs of a run. A check that cannot fail proves nothing.
 
 use std::collections::BTreeSet;
 
@@ -7,14 +7,14 @@ use crate::spec::trace::steps::{Claim, Kind, Step};
 /// A log with one step that is not allowed.
 pub(super) struct Plant {
     pub(super) what: &'static str,
-    /// Which step that is, counted from 0.
+    /// The number of that step, counted from 0.
     pub(super) number: usize,
     pub(super) steps: Vec<Step>,
 }
 
 type Planting = fn(&[Step], usize) -> Option<Step>;
 
-/// What is planted, and whether it takes the place of the step there or comes before it.
+/// The planted steps, and whether each replaces the step at its place or comes before it.
 const PLANTS: [(&str, bool, Planting); 6] = [
     ("the lock is granted to the second in the queue", true, second_of_the_queue),
     ("a token is older than the one before", true, token_of_before),
@@ -24,8 +24,8 @@ const PLANTS: [(&str, bool, Planting); 6] = [
     ("a caller enters with a token that is not its own", true, token_of_another),
 ];
 
-/// Plants each once, in the first log where there is a place for it, not at its beginning. Returns also for which there is none: a
-/// machine that stood still leaves few steps.
+/// Plants each step once, in the first log with a place for it after the beginning. Also returns the steps without a
+/// place: a machine that stood still logs few steps.
 pub(super) fn all(logs: &[&[Step]]) -> (Vec<Plant>, Vec<&'static str>) {
     let plant = |&(what, replaces, planting): &(&'static str, bool, Planting)| {
         let places = logs.iter().flat_map(|log| (10..log.len()).map(move |number| (log, number)));
@@ -42,7 +42,7 @@ pub(super) fn all(logs: &[&[Step]]) -> (Vec<Plant>, Vec<&'static str>) {
     (planted, missing)
 }
 
-/// What lies in the store before a step.
+/// The state of the store before a step.
 fn before(log: &[Step], number: usize) -> Option<&Step> {
     log[..number].iter().rev().find(|step| matches!(step.kind, Kind::Store | Kind::Expire))
 }

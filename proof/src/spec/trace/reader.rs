@@ -1,4 +1,4 @@
-//! Reads the steps of a server: what each did to which key.
+//! Reads the steps of a server: the effect of each on each key.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,11 +10,12 @@ pub(super) struct Reader {
     pub(super) times: Times,
     /// The millisecond at which the log begins.
     pub(super) base: Option<i64>,
-    /// Processes, and which of the claims that they have beside each other.
+    /// Each process, with the number of its claim among claims that exist at the same time.
     processes: Vec<(u32, usize)>,
     pub(super) keys: BTreeMap<String, Key>,
     line: usize,
-    /// Draws that left no other trace in the store, and in which step: a repeat that raised nothing, or an attempt that took nothing.
+    /// Tokens without another trace in the store, each with its step. They come from repeats that raised nothing, and
+    /// from attempts that took nothing.
     pub(super) alone: BTreeMap<i64, usize>,
 }
 
@@ -26,7 +27,7 @@ impl Reader {
         Self { times, base: None, processes: Vec::new(), keys: BTreeMap::new(), line: 0, alone: BTreeMap::new() }
     }
 
-    /// Reads what the store logged in one step.
+    /// Reads one step of the log.
     pub(super) fn read(&mut self, group: &Group) -> Result<(), String> {
         self.line += 1;
         let later = group.iter().find(|words| words[0] == "XADD").and_then(|words| draw_of(words));
@@ -46,7 +47,7 @@ impl Reader {
                 ("DEL", _) => {
                     for key in words[1..].iter().filter(|key| !key.contains('@')) {
                         let effect = on(&mut effects, key);
-                        // Nobody heard of the grant: it was taken back.
+                        // The grant reached no process, so the same step took it back.
                         effect.freed |= effect.set.take().is_none();
                     }
                 }
@@ -64,7 +65,7 @@ impl Reader {
                     let (confirmed, process) = (read(2), read(8));
                     let (Some(confirmed), Some(process)) = (confirmed, process) else { return Err(unread(words)) };
                     let effect = on(&mut effects, &key_of(waiters));
-                    // Who was passed over did nothing.
+                    // A waiter that was passed over took no step.
                     if fields[3] == "1" {
                         effect.passed_over = true;
                     } else {
@@ -77,7 +78,7 @@ impl Reader {
                         key.window = false;
                     }
                 }
-                // The place of who enters is that of its score, which is the last.
+                // The place of a new waiter follows from its score, which is the highest. `ZADD` adds no information.
                 ("SELECT" | "ZADD" | "HDEL", _) => {}
                 _ => return Err(unread(words)),
             }
@@ -89,7 +90,7 @@ impl Reader {
         effects.iter().try_for_each(|(key, effect)| self.happened(key, effect))
     }
 
-    /// The lease of a key ended, and the server noticed.
+    /// The lease of a key expired, and the server deleted it.
     fn expired(&mut self, key: &str) {
         let Some(key) = self.keys.get_mut(key) else { return };
         key.line = self.line;
@@ -112,7 +113,7 @@ impl Reader {
             if key.names.contains_key(owner) {
                 return;
             }
-            // A process may ask with a new claim while the end of the one before is on its way: it is as two then.
+            // A process may use a new claim while the end of its old one is in flight. It then counts as two processes.
             let free = (0..).find(|lane| {
                 let place = self.processes.iter().position(|known| *known == (process, *lane));
                 place.and_then(|place| key.last.get(&place)).is_none_or(|last| key.is_over(last))
@@ -145,7 +146,7 @@ impl Reader {
     }
 }
 
-/// What a step did to a key so far.
+/// The effect of a step on a key so far.
 fn on<'a>(effects: &'a mut Vec<(String, Effect)>, key: &str) -> &'a mut Effect {
     let place = effects.iter().position(|(known, _)| known == key).unwrap_or_else(|| {
         effects.push((key.to_owned(), Effect::default()));
@@ -160,7 +161,7 @@ fn draw_of(words: &[String]) -> Option<i64> {
     Some(ms.parse::<i64>().ok()? * DRAWS + seq.parse::<i64>().ok()?)
 }
 
-/// When a window began, ms: the text says when it is over, which is later where a client of another library is expected.
+/// When a window began, in ms. The log has its end, and a window is longer where a client of another library is expected.
 fn window_of(words: &[String]) -> Result<Option<i64>, String> {
     let fields = words[3].split_once('|');
     let number = |text: &str| text.parse::<i64>().ok();

@@ -1,5 +1,5 @@
-//! A run whose server logs every step: processes with a caller for each of many keys, of which one stands still for longer than a
-//! lease.
+//! A run whose server logs every step. Its processes have a caller for each of many keys, and one process is stopped
+//! for longer than a lease.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,26 +12,27 @@ use crate::harness::Worker;
 use crate::record::Record;
 use crate::record::recorder::now;
 
-/// How long a lease is, and how many keys there are.
+/// The length of a lease, and the number of keys.
 const TTL: Duration = Duration::from_millis(1_200);
 const KEYS: u64 = 50;
 const PROCESSES: u64 = 3;
-/// When a process is stopped, for how long, and when the log is cut: before anybody has waited for so long that it would sleep.
+/// The time before a process is stopped, the length of the stop, and the time until the log is cut. All of it ends
+/// before a waiter would sleep.
 const BEFORE: Duration = Duration::from_millis(700);
 const STOPPED: Duration = Duration::from_millis(1_400);
 const AFTER: Duration = Duration::from_millis(700);
 
-/// What is told of a run beside its logs.
+/// Facts about a run beside its logs.
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) struct About {
     pub(super) ttl_ms: i64,
-    /// What the wall clock, which servers read, is ahead of the clock of the callers, ns.
+    /// How far the wall clock, which servers read, is ahead of the callers' clock, in ns.
     pub(super) ahead_ns: i64,
     pub(super) seed: u64,
     pub(super) server: String,
 }
 
-/// Runs, and returns the folder of what was logged.
+/// Makes a run, and returns the folder of its logs.
 pub(super) fn record(out: &Path) -> Result<PathBuf, String> {
     let seed = fastrand::u64(..);
     let folder = out.join(format!("trace-{seed}"));
@@ -43,7 +44,7 @@ pub(super) fn record(out: &Path) -> Result<PathBuf, String> {
         .with("appendonly", "yes")
         .with("appendfsync", "no")
         .with("auto-aof-rewrite-percentage", "0")
-        // Its log then calls the end of a lease UNLINK, and what a step deletes DEL.
+        // The log then has UNLINK for an expired lease, and DEL for a key that a step deletes.
         .with("lazyfree-lazy-expire", "yes")
         .start();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().map_err(failed)?;
@@ -68,7 +69,8 @@ pub(super) fn record(out: &Path) -> Result<PathBuf, String> {
         tokio::time::sleep(STOPPED).await;
         workers[0].resume();
         tokio::time::sleep(AFTER).await;
-        // The history first: what callers were answered, the store has logged before. Then of who left: only after that they release.
+        // The history is read before the log: the log then has the step of every answer. Ends are read after it, since
+        // a caller releases only after its end.
         let before = fs::read_to_string(&whole).map_err(failed)?;
         fs::copy(appended(server.directory())?, &log).map_err(failed)?;
         let after = fs::read_to_string(&whole).map_err(failed)?;
@@ -90,7 +92,7 @@ pub(super) fn record(out: &Path) -> Result<PathBuf, String> {
     Ok(folder)
 }
 
-/// What was written down before the log was cut, and since then who left. A line that is not whole is not there.
+/// The records before the log was cut, and the ends of holds after it. An incomplete line is left out.
 fn cut(before: &str, after: &str) -> String {
     let whole = before.rfind('\n').map_or(0, |end| end + 1);
     let later = after[whole..].split_inclusive('\n').filter(|line| line.ends_with('\n'));
@@ -98,13 +100,13 @@ fn cut(before: &str, after: &str) -> String {
     before[..whole].chars().chain(left.flat_map(str::chars)).collect()
 }
 
-/// Where a server appends what it logs: since 7.0 in a folder of parts, of which the first is a snapshot.
+/// The append-only file. Since 7.0 it is a folder of parts, and the first part is a snapshot.
 fn appended(directory: &Path) -> Result<PathBuf, String> {
     let places = [directory.join("appendonlydir/appendonly.aof.1.incr.aof"), directory.join("appendonly.aof")];
     places.into_iter().find(|place| place.is_file()).ok_or_else(|| format!("no log in {}", directory.display()))
 }
 
-/// Reads both clocks, the wall clock between two looks at the other.
+/// Reads both clocks: the wall clock between two readings of the other.
 fn ahead() -> i64 {
     let look = || {
         let before = now();

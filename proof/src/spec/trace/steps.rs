@@ -1,23 +1,23 @@
-//! What happened to one key in the store, step by step. `TRACE.md` says how a log is read.
+//! The steps of one key in the store. `TRACE.md` says how a log is read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A claim: the number of its process, and the number that it has there.
+/// A claim: the number of its process, and its number there.
 pub(super) type Claim = (usize, usize);
 
 /// One step of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Step {
     pub(super) kind: Kind,
-    /// Which step of the store it was, or follows.
+    /// The number of the store's step, or of the step that this one follows.
     pub(super) line: usize,
     /// Milliseconds since the log began.
     pub(super) now: i64,
-    /// Whose step it may be.
+    /// The claims that may have taken the step.
     pub(super) claims: BTreeSet<Claim>,
-    /// Which actions it may be.
+    /// The actions that the step may be.
     pub(super) acts: Vec<&'static str>,
-    /// What lies in the store afterwards: who holds K, with which draw, until when; and who waits.
+    /// The state of the store afterwards: the holder of K with its draw and its expiry, and the queue.
     pub(super) held: Option<Claim>,
     pub(super) draw: i64,
     pub(super) ends: i64,
@@ -32,17 +32,17 @@ pub(super) enum Kind {
     Leave,
 }
 
-/// How long a lease is, and by how much what one step reads of the clock may differ, ms.
+/// The length of a lease, and how far apart two readings of the clock in one step may be, in ms.
 pub(super) struct Times {
     pub(super) ttl: i64,
     pub(super) slack: i64,
-    /// How long one step may take, so that its token is so much older than its lease, ms.
+    /// How long one step may take, in ms. Its token may be that much older than its lease.
     pub(super) longest: i64,
-    /// What the wall clock is ahead of that of the callers, ns.
+    /// How far the wall clock is ahead of the callers' clock, in ns.
     pub(super) ahead: i64,
 }
 
-/// The store's side of a key while its log is read.
+/// The state of a key while its log is read.
 #[derive(Default)]
 pub(super) struct Key {
     pub(super) names: BTreeMap<String, Claim>,
@@ -51,43 +51,43 @@ pub(super) struct Key {
     pub(super) held: Option<String>,
     pub(super) draw: i64,
     pub(super) ends: i64,
-    /// Owners with their scores and when they were confirmed.
+    /// Waiting owners in their order, each with the time of its last confirmation.
     pub(super) queue: Vec<(String, i64)>,
-    /// Whether K is left free.
+    /// Whether K is left free for a moment.
     pub(super) window: bool,
-    /// Claims whose lease ended, and that were not released since.
+    /// Claims whose lease expired and that are not released yet.
     pub(super) lost: BTreeSet<String>,
     pub(super) steps: Vec<Step>,
     pub(super) now: i64,
     pub(super) line: usize,
 }
 
-/// What one step did to one key.
+/// The effect of one step on one key.
 #[derive(Debug, Default)]
 pub(super) struct Effect {
     pub(super) freed: bool,
     pub(super) set: Option<(String, i64, i64)>,
     pub(super) native: bool,
     pub(super) raised: Option<(i64, Option<i64>)>,
-    /// Until when the queue is kept.
+    /// The expiry of the queue.
     pub(super) kept: Option<i64>,
     pub(super) entered: Option<(String, i64, i64)>,
     pub(super) left: Vec<String>,
-    /// Whether somebody was not reached by the message of a grant, and keeps its place.
+    /// Whether a message of a grant did not reach a waiter, which keeps its place.
     pub(super) passed_over: bool,
-    /// When K was left free.
+    /// When K was left free for a moment.
     pub(super) window: Option<i64>,
 }
 
 /// Tokens of one millisecond, as in docs/protocol.md.
 pub(super) const DRAWS: i64 = 8192;
 pub(super) const NUMBERS: u64 = 128;
-/// For how long K is left free, and at most, where a client of another library is expected, ms.
+/// How long K is left free, in ms: usually, and where a client of another library is expected.
 pub(super) const WINDOW: i64 = 10;
 pub(super) const LONGEST_WINDOW: i64 = 20;
 
 impl Key {
-    /// Whether the store keeps nothing of a claim any more.
+    /// Whether the store has forgotten the claim.
     pub(super) fn is_over(&self, owner: &str) -> bool {
         self.held.as_deref() != Some(owner) && !self.queue.iter().any(|(waiter, _)| waiter == owner)
     }
@@ -113,7 +113,7 @@ impl Key {
             let confirmed = confirmed / 1000 - base;
             now = Some(confirmed);
             match self.queue.iter_mut().find(|(known, _)| known == owner) {
-                // A second confirmation within a tick is none.
+                // A second confirmation within the same tick changes nothing.
                 Some((_, before)) => again = std::mem::replace(before, confirmed) == confirmed,
                 None => self.queue.push((owner.clone(), confirmed)),
             }
@@ -151,7 +151,7 @@ impl Key {
         } else if passed_on {
             self.push(Kind::Store, self.claims(&was), vec!["HandOff"]);
         } else if let Some(owner) = granted {
-            // Who came may have been granted, or the end of a claim that is over has moved the queue on.
+            // The step may be the grant to a new caller. It may also be the end of an old claim, which moved the queue on.
             let (mut claims, mut acts) = (self.claims([&owner]), vec!["Grant"]);
             if effect.native {
                 acts.push("Native");
@@ -176,12 +176,12 @@ impl Key {
     }
 }
 
-/// A draw since the log began. A script reads the clock several times, for its token first.
+/// A token relative to the start of the log. A script reads the clock several times, and for its token first.
 pub(super) fn relative(draw: i64, base: i64, times: &Times) -> i64 {
     draw - (base - times.longest) * DRAWS
 }
 
-/// The owner in a value of K, and the process.
+/// The owner in a value of K, and its process.
 pub(super) fn owner_of(value: &str) -> Option<(&str, u32)> {
     let mut fields = value.split('|');
     let owner = fields.next().filter(|owner| owner.len() == 32)?;

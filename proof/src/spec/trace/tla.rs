@@ -42,7 +42,7 @@ fn claim((process, number): &Claim) -> String {
     format!("<<\"p{process}\", {number}>>")
 }
 
-/// The configuration: whose claims these are, and how long leases are.
+/// The configuration: the processes in the logs, and the length of leases.
 pub(super) fn config(logs: &[&[Step]], ttl: i64, slack: i64, longest: i64, margin: i64, more: &str) -> String {
     let window = LONGEST_WINDOW + slack;
     let claims = logs.iter().flat_map(|log| log.iter()).flat_map(|step| &step.claims);

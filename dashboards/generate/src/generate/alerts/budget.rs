@@ -1,4 +1,4 @@
-//! Alerts on too many slow waits: the goal is 99 % within 250 ms, over a month.
+//! Alerts on too many slow waits. The goal is 99 % within 250 ms, over a month.
 
 use super::SITES;
 use crate::generate::names::SERVICE;
@@ -9,14 +9,13 @@ use crate::generate::rule::{Alert, Severity};
 const BUDGET: &str = "<<slowWaits>>";
 
 pub(crate) fn alerts() -> Vec<Alert> {
-    // A month's budget is used up in two days at 14.4, in five at 6, in ten at 3, on the last day at
-    // 1.
-    // Waiting costs time, not data: nobody needs to be woken, however fast it is used up.
+    // At a burn rate of 14.4 the budget of a month lasts two days. At 6 it lasts five days, at 3 ten days, and at 1 the
+    // whole month. Slow waits cost time and not data, so the alert never wakes a person.
     vec![burn(&[("14.4", "1h", "5m"), ("6", "6h", "30m"), ("3", "1d", "2h"), ("1", "3d", "6h")]).after("2m")]
 }
 
-/// The long window shows that it matters, the short one that it still goes on. A lock that is younger than the short one has used up
-/// nothing: its first minutes would stand for all of both.
+/// The long window shows that the problem matters, the short one that it continues. A lock younger than the short
+/// window does not count: its first minutes would stand for both windows.
 fn burn(windows: &[(&str, &str, &str)]) -> Alert {
     let busy = answered("5m");
     let conditions: Vec<String> = windows

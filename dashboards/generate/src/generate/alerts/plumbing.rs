@@ -14,7 +14,7 @@ pub(crate) fn alerts() -> Vec<Alert> {
             &format!("{} >= <<errorSharePage>>", share_out_of_reach()),
             "{{ $value | humanizePercentage }} of the processes of {{ $labels.job }} have no connection to the lock store {{ $labels.node }}",
         )
-        // Fires early: it explains all locks that are lost when the leases end.
+        // Fires early: it explains all locks that are lost when their leases end.
         .after("10s")
         .keep("1m")
         .says(&format!(
@@ -22,7 +22,7 @@ pub(crate) fn alerts() -> Vec<Alert> {
              {{{{ $labels.node }}}}; of a quorum, a majority of its members. Locks held by their call sites are lost when their leases end, \
              and no new one is granted. {AT_STAKE}Look at the store and the way to it: `lockctl topology` says what each server answers."
         )),
-        // One that does not answer at all has the alert above, whichever of the two would come first.
+        // A store that does not answer at all belongs to the alert above, whichever of the two would fire first.
         refuses(&answers),
         failing_commands().after("5m").says(&format!(
             "{{{{ $value | humanizePercentage }}}} of the commands that {{{{ $labels.job }}}} sends to the lock store \
@@ -161,7 +161,7 @@ fn quorum() -> Alert {
     Alert::new(
         "LockQuorumDegraded",
         Severity::Critical,
-        // With all members up, one that all must grant is as it should be.
+        // With all members up, a quorum in which every member must grant is normal.
         &format!(
             "(min by ({by}) ({counted}) <= on ({by}) max by ({by}) ({majority})) \
              and on ({by}) (max by ({by}) ({missing}) > 0)"
@@ -194,7 +194,7 @@ fn disagreement() -> Alert {
     )
 }
 
-/// A quorum does without a member, for a while: the next failure may be of another one.
+/// A quorum works without one member for a while, but the next failure may leave no majority.
 fn member_away() -> Alert {
     let by = format!("{SERVICE}, node");
     Alert::new(
@@ -211,12 +211,12 @@ fn member_away() -> Alert {
     )
 }
 
-/// What fails in each kind, for the text of an alert.
+/// The failing commands of each kind, for the text of an alert.
 const KINDS: &str = "{{ range query (printf \"sum by (op, kind) (rate(@backend_errors_total{node=%q, job=%q}[5m])) > 0\" $labels.node \
                      $labels.job) | sortByLabel \"op\" }}{{ .Labels.op }}, {{ .Labels.kind }}: {{ .Value | humanize }} a second; {{ end }}";
 
-/// Judged for each kind of command: a fleet that mostly renews does not hide that nothing is released. And by the process in the
-/// middle: what failed during a failover was tried again and again, and counts for more than all that went well around it.
+/// Judged for each kind of command: many good renewals must not hide failing releases. Judged by the median process: a
+/// command that failed during a failover was retried many times, and would outweigh all that succeeded.
 fn refuses(answers: &str) -> Alert {
     let by = format!("{SERVICE}, node");
     let (kind, process) = (format!("{by}, op"), format!("{PROCESS}, node, op"));
@@ -227,8 +227,8 @@ fn refuses(answers: &str) -> Alert {
         last(errors),
         last(commands)
     );
-    // Where there was none between two looks, nobody knows that they go well again: errors in two whiles, one after the other, are
-    // no failover.
+    // Rare kinds: without a command between two scrapes, it is unknown whether they work again. Errors in two windows,
+    // one after the other, are too long for a failover.
     let grown = |total: &str, before: &str| format!("sum by ({kind}) (rate({total}[<<aWhile>>]{before}))");
     let share = |before: &str| {
         format!("({} / on ({kind}) ({} > 0) > <<errorSharePage>>)", grown(errors, before), grown(commands, before))
@@ -257,7 +257,7 @@ fn refuses(answers: &str) -> Alert {
     ))
 }
 
-/// A single command that fails is no share.
+/// A single failing command is not a share.
 fn failing_commands() -> Alert {
     let by = format!("{SERVICE}, node");
     let errors = |how: &str| format!("sum by ({by}) ({how}(@backend_errors_total[5m]))");
@@ -291,7 +291,7 @@ fn slow() -> Alert {
     )
 }
 
-/// After a failover all processes find the other server within a minute.
+/// After a failover all processes find the new server within a minute.
 fn two_servers() -> Alert {
     Alert::new(
         "LockStoreAmbiguous",
@@ -310,8 +310,7 @@ fn two_servers() -> Alert {
     )
 }
 
-/// Judged by store: it does not matter which instance of which service is elected. Nobody misses an inspector of a store that no
-/// process uses any more.
+/// Judged by store: it does not matter which instance of which service is elected. A store without processes needs no inspector.
 fn inspector() -> Alert {
     let fresh = format!("({} < 300)", age("inspector_last_success_timestamp_seconds"));
     Alert::new(

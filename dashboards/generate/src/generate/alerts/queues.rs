@@ -1,4 +1,4 @@
-//! Alerts on callers that wait too long, or in vain.
+//! Alerts on callers that wait too long or in vain.
 
 use super::{SITES, happened};
 use crate::generate::names::{LOCK, SERVICE, age, once};
@@ -75,7 +75,7 @@ pub(crate) fn alerts() -> Vec<Alert> {
     ]
 }
 
-/// Few callers, or one, whoever has the lock: also a holder of another library, of which no metric tells.
+/// Fires for a single caller, and for any holder. The holder may be another library, which exports no metrics.
 fn long_wait() -> Alert {
     Alert::new(
         "LockWaitTooLong",

@@ -1,4 +1,4 @@
-//! Alerts on elections, jobs, and numbers that processes must agree about.
+//! Alerts on elections, jobs, and numbers that all processes must share.
 
 use super::{SITES, where_its_store_answers};
 use crate::generate::names::{
@@ -7,10 +7,10 @@ use crate::generate::names::{
 use crate::generate::recording::{JOB_PERIOD, LAST_SUCCESS};
 use crate::generate::rule::{Alert, Severity};
 
-/// How far back a success is looked for: processes that had one may be gone.
+/// How far back a success counts. The process that succeeded may be gone.
 const REMEMBERED: &str = "14d";
 
-/// How many stand for the alert's election, and in which service.
+/// The candidates of the alert's election, by service.
 const CANDIDATES: &str = "{{ range query (printf \"sum by (job) (@candidates{store=%q, lock=%q}) > 0\" $labels.store $labels.lock) \
                           | sortByLabel \"job\" }}{{ .Value | humanize }} in {{ .Labels.job }}; {{ end }}";
 
@@ -35,22 +35,24 @@ pub(crate) fn alerts() -> Vec<Alert> {
     ]
 }
 
-/// How many elections a name has: what one process leads and stands for, at most. A process stands for each that it does not lead.
+/// How many elections a name has: at most as many as one process leads or is a candidate for. A process is a candidate
+/// in each election that it does not lead.
 fn elections() -> String {
     let by = format!("{PROCESS}, store, lock");
     let at_once = format!("(max by ({by}) (@leader) + on ({by}) max by ({by}) (@candidates))");
-    // A new one is looked at before the next of those steps.
+    // A new election counts before the next step of the subquery.
     format!("max by ({LOCK}) (max_over_time({at_once}[5m:30s]) or {at_once})")
 }
 
-/// A leader may be one whose scrapes fail, or one that nobody scrapes: the store knows it.
+/// The leader may be a process whose scrapes fail, or a process without scrapes. The store still knows it.
 fn no_leader() -> Alert {
     let (led, led_before) = (once(&remembered("@leader"), ""), once("@leader", ""));
     let silent = format!(
         "(max by ({PROCESS}, store, lock) (last_over_time(@leader[6h]) > 0 unless @leader) and on ({PROCESS}) {})",
         down()
     );
-    // Who cannot ask the store cannot lead, and the store has its own alert: one that can would lead.
+    // A candidate that cannot reach the store cannot lead, and the store has its own alert. A candidate that can reach
+    // it would lead.
     let could = where_its_store_answers(
         &format!("(max by ({PROCESS}, store, lock) ({}) > 0)", remembered("@candidates")),
         &str::to_owned,
@@ -58,7 +60,7 @@ fn no_leader() -> Alert {
     );
     let held = format!("max by ({LOCK}) (@inspector_held)");
     let missing = format!("{} - on ({LOCK}) {led}", elections());
-    // A process may stand twice for one election: fewer are led than before, or none.
+    // One process may have two candidates in one election. So the number of led elections must also have fallen, or be 0.
     let fewer = format!("{led} == 0 or {led} < on ({LOCK}) max_over_time(({led_before})[6h:5m])");
     Alert::new(
         "LockNoLeader",
@@ -80,7 +82,7 @@ fn no_leader() -> Alert {
     ))
 }
 
-/// A deploy replaces each process once; a leader that cannot stay goes on changing.
+/// A deploy replaces each process once. A leader that cannot stay keeps changing.
 fn leader_changes() -> Alert {
     let began = growth("acquisitions_total{outcome=\"acquired\"}", 15);
     Alert::new(
@@ -100,16 +102,16 @@ fn leader_changes() -> Alert {
     ))
 }
 
-/// When a run last succeeded is told by the clock of the store, and compared with that clock.
+/// The last success is told by the clock of the store, so it is compared with that clock.
 fn job_overdue() -> Alert {
     let known = format!("max by ({LOCK}) (@job_period_seconds)");
-    // A service of which no process runs may have a job that is due; one that runs without the job has given it up.
+    // A service without running processes may have an overdue job. A running service without the job has given it up.
     let asleep =
         format!("max by ({LOCK}) (last_over_time({JOB_PERIOD}[{REMEMBERED}]) unless on ({SERVICE}) @build_info)");
     let period = format!("on ({LOCK}) 2 * ({known} or on ({LOCK}) {asleep})");
     let recently = format!("max by ({LOCK}) (@last_success_timestamp_seconds > 0)");
     let succeeded = format!("max by ({LOCK}) (max_over_time({LAST_SUCCESS}[{REMEMBERED}]))");
-    // If no process of a store runs, nobody tells its time.
+    // Without a running process, the time of the store is unknown.
     let now = format!("({} or on ({STORE}) max by ({STORE}) ({succeeded}) * 0 + time())", store_now());
     let since = |when: &str| format!("({now} - on ({STORE}) group_right () {when})");
     let never = format!(

@@ -99,8 +99,8 @@ fn lost() -> Vec<Alert> {
     ]
 }
 
-/// The store has such a key, whoever told it: when an inspector has ended, and the next one has told nothing yet, what two looks
-/// have shown is still so.
+/// The store has such a key, whichever instance reported it. After an inspector has ended, the result of two scrapes
+/// still holds until the next inspector reports.
 fn never_freed() -> Alert {
     let keys = "@inspector_keys_without_ttl";
     let shown = format!("max by ({LOCK}) ({})", twice(keys, &format!("({keys} > 0)")));
@@ -114,7 +114,7 @@ fn never_freed() -> Alert {
         ),
         "{{ $value | humanize }} keys of {{ $labels.lock }} have no lease and are never freed",
     )
-    // A holder that lives gives a key its lease back within a third of its ttl.
+    // A live holder restores the lease of a key within a third of its ttl.
     .after("2m")
     .keep("1m")
     .says(&format!(
@@ -125,7 +125,7 @@ fn never_freed() -> Alert {
     ))
 }
 
-/// Alerts on damage that will happen unless somebody acts.
+/// Alerts on damage that will happen unless an operator acts.
 fn near() -> Vec<Alert> {
     let by_lock = format!("{SERVICE}, store, lock");
     vec![

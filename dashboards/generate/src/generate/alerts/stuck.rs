@@ -4,7 +4,7 @@ use super::WAITING;
 use crate::generate::names::{LOCK, PROCESS, SERVICE, SITE, STORE, age, down, once, store_now, twice};
 use crate::generate::rule::{Alert, Severity};
 
-/// How many callers wait for the alert's lock because of its call site, and in which service.
+/// How many callers wait for the alert's lock because of its call site, by service.
 const WAITERS: &str = "{{ with query (printf \"sum by (job) (@waiting_on{store=%q, lock=%q, \
                        holder_site=%q}) > 0\" $labels.store $labels.lock $labels.site) \
                        | sortByLabel \"job\" }}{{ range . }}{{ .Value | humanize }} in {{ .Labels.job }}; \
@@ -24,8 +24,8 @@ pub(crate) fn alerts() -> Vec<Alert> {
     vec![stuck(), waited_for(), command(), silent(), orphaned()]
 }
 
-/// No `for`: an age already includes waiting, and one missed scrape would start it again. What a process told last is true until
-/// it is scraped again, or its leases must have ended.
+/// Without `for`: an age already includes the wait, and one missed scrape would restart it. The last report of a
+/// process counts until its next scrape, or until its leases must have ended.
 fn stuck() -> Alert {
     let by = format!("{PROCESS}, store, lock, site");
     let now = format!("max by ({by}) {}", age("stuck_oldest_start_timestamp_seconds"));
@@ -44,10 +44,10 @@ fn stuck() -> Alert {
     ))
 }
 
-/// Three witnesses: the process that holds it, those that wait for exactly this hold, and the store. Each alone is enough, so the
-/// page stays when the holder tells nothing any more.
+/// Three witnesses: the process that holds the lock, the processes that wait for exactly this hold, and the store. Each
+/// alone is enough, so the page stays when the holder no longer reports.
 fn waited_for() -> Alert {
-    // The holder itself, of callers beside it.
+    // The holder itself, for callers in the same process.
     let stuck = format!("max by ({SITE}) {}", age("stuck_oldest_start_timestamp_seconds"));
     let own = seen_twice("stuck_waiters");
     let told = format!("max_over_time(({stuck})[15m:30s])");
@@ -55,16 +55,16 @@ fn waited_for() -> Alert {
         "(max by ({PROCESS}, store, lock, site) (last_over_time(@stuck_waiters[15m])) > 0 and on ({PROCESS}) {})",
         down()
     );
-    // Who waits in other processes: the store told them when that hold began.
+    // Waiters in other processes: the store told them when that hold began.
     let renamed = |series: &str| format!("label_replace({series}, \"site\", \"$1\", \"holder_site\", \"(.*)\")");
     let began = format!("min by ({LOCK}, holder_site) (@waiting_on_oldest_hold_start_timestamp_seconds > 0)");
     let age_of_waited = renamed(&format!("({} - on ({STORE}) group_right () {began})", store_now()));
     let others = renamed(&seen_twice("waiting_on_oldest_hold"));
-    // The queues in the store, of the whole fleet.
+    // The queues in the store, for the whole fleet.
     let age_in_store = age("inspector_waited_hold_start_timestamp_seconds");
     let queued = seen_twice("inspector_waited_hold_waiters");
     let threshold = format!("max by ({SITE}) (last_over_time(@stuck_after_seconds[1d]))");
-    // What nothing ever frees has a page of its own.
+    // A lock that is never freed has a page of its own.
     let unending = format!("max by ({LOCK}) (@inspector_keys_without_ttl) > 0");
     let older = |age: &str, waiters: &str| {
         format!("(max by ({SITE}) ({age}) > on ({SITE}) {threshold} and on ({SITE}) {waiters})")
@@ -88,7 +88,7 @@ fn waited_for() -> Alert {
     ))
 }
 
-/// A command under `lockctl run` exports nothing; the inspector compares its age with what the command said.
+/// A command under `lockctl run` exports no metrics. The inspector compares its age with its `--stuck-after`.
 fn command() -> Alert {
     Alert::new(
         "LockCommandStuck",
@@ -104,16 +104,16 @@ fn command() -> Alert {
     ))
 }
 
-/// The call sites of which two scrapes showed callers who wait for a hold.
+/// The call sites whose hold had waiters in two scrapes.
 fn seen_twice(gauge: &str) -> String {
     let site = if gauge.starts_with("waiting_on") { "holder_site" } else { "site" };
     let more = format!("@{gauge} > 0");
     format!("max by ({LOCK}, {site}) ({more} and {})", twice(&format!("@{gauge}"), &format!("({more})")))
 }
 
-/// A process that exports nothing any more cannot report that it is stuck. One that has ended holds nothing for longer than its
-/// leases: the store says so, and where nobody reads the store, the scrape of a process that hangs takes its time, while one that
-/// is gone refuses at once.
+/// A process without scrapes cannot report that it is stuck. An ended process holds nothing for longer than its leases:
+/// the store says so. Without an inspector, the scrape decides: a hanging process times out, and a process that is gone
+/// refuses at once.
 fn silent() -> Alert {
     let by = format!("{PROCESS}, store, lock");
     let held = |series: &str| format!("sum by ({by}) (max by ({by}, mode) ({series}))");
@@ -145,22 +145,22 @@ fn silent() -> Alert {
     )
 }
 
-/// Keys that the store has, by lock. During a new election two instances may report one store.
+/// Keys in the store, by lock. During a new election two instances may report one store.
 fn in_store(held: &str) -> String {
     let of_process = format!("{PROCESS}, store, lock");
     format!("max by ({LOCK}) (sum by ({of_process}) (max by ({of_process}, mode) ({held})))")
 }
 
-/// Locks that the store has and no process reports, store by store.
+/// Locks in the store that no process reports, for each store.
 fn orphaned() -> Alert {
-    // Commands under `lockctl run` are no process that is scraped, and are not missing.
+    // Commands under `lockctl run` are not scraped, so they are not missing.
     let commands = format!("max by ({LOCK}) (max_over_time(@inspector_commands[2m]))");
     let all = in_store("min_over_time(@inspector_held{lock!=\"other\"}[2m])");
     let held = format!("({all} - on ({LOCK}) {commands} or on ({LOCK}) {all})");
     let by_processes = once("max_over_time(@held[2m])", ", mode");
     let old = format!("max by ({LOCK}) ({}) > 3600", age("inspector_oldest_hold_start_timestamp_seconds"));
-    // Three cases: more locks than the processes report; a name that no process of this store knows; a store for which no process
-    // reports anything, where only the age can show that something is wrong.
+    // Three cases. The store has more locks than the processes report. No process of this store knows the name. No
+    // process reports on the store at all: then only the age can show a problem.
     let more = format!("{held} - on ({LOCK}) {by_processes} > 0");
     let unknown = format!("({held} > 0 unless on ({LOCK}) @held) and on ({STORE}) @held");
     let unseen = format!("({held} > 0 and on ({LOCK}) ({old})) unless on ({STORE}) @held");

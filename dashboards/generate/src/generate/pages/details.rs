@@ -1,4 +1,4 @@
-//! *Locks: details*: the second page. How long things take, how safe they are, and what locks depend on.
+//! *Locks: details*, the second page: durations, safety, and the infrastructure of the locks.
 
 use crate::generate::dashboard::Dashboard;
 use crate::generate::names::{age, growth};

@@ -1,4 +1,4 @@
-//! *Fleet*: what the store holds, whichever process holds the locks. From the fleet inspector.
+//! *Fleet*: the locks in the store, whatever process holds them. The data comes from the fleet inspector.
 
 use crate::generate::dashboard::Dashboard;
 use crate::generate::names::age_in_fleet;

@@ -1,4 +1,4 @@
-//! The dashboards, a file for each.
+//! The dashboards, one file each.
 
 mod details;
 mod fleet;

@@ -1,4 +1,4 @@
-//! *Locks: on call*: what a person asks at night, in the order of the questions.
+//! *Locks: on call*: the questions of a person on call at night, in their order.
 
 use crate::generate::dashboard::Dashboard;
 use crate::generate::names::{LOCK, PROCESS, age, growth, once};
@@ -26,7 +26,7 @@ pub(crate) fn dashboard() -> Dashboard {
     }
 }
 
-/// How often something happened within the last hour.
+/// How often an event happened within the last hour.
 pub(super) fn within_the_hour(total: &str) -> String {
     format!("round(sum({})) or vector(0)", growth(total, 60))
 }
@@ -71,7 +71,7 @@ fn stuck() -> Vec<Panel> {
             "Stuck after",
             &format!("max by ({PROCESS}, store, lock, site) (@stuck_after_seconds) and on ({PROCESS}, store, lock, site) {}", held()),
         )
-        // Wherever they wait: rarely in the process that holds the lock.
+        // All waiters: they are rarely in the process that holds the lock.
         .rare(
             "Waiters",
             &beside_holds(
@@ -88,12 +88,12 @@ fn stuck() -> Vec<Panel> {
 pub(super) const LEASE_LEFT: &str =
     "((@lease_min_expiry_timestamp_seconds > 0) - ignoring (lock, store) group_left () @now_timestamp_seconds)";
 
-/// The call sites that hold something.
+/// The call sites with a hold.
 fn held() -> String {
     format!("(max by ({PROCESS}, store, lock, site) (@site_oldest_hold_start_timestamp_seconds) > 0)")
 }
 
-/// Repeats a value of a lock for each call site that holds it; they have these labels in common.
+/// Repeats a value of a lock for each call site that holds it. `labels` are the labels that both share.
 fn beside_holds(value: &str, labels: &str) -> String {
     format!(
         "sum by ({PROCESS}, store, lock, site) ({value} * on ({labels}) group_right () \
@@ -166,7 +166,7 @@ fn waiting() -> Vec<Panel> {
     ]
 }
 
-/// Keys in the store beyond those that processes and commands hold, by store and lock.
+/// Keys in the store beyond the holds of processes and commands, by store and lock.
 pub(super) fn without_a_holder() -> String {
     let of_process = format!("{PROCESS}, store, lock");
     let stored = format!(

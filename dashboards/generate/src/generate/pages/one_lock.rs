@@ -1,4 +1,4 @@
-//! *One lock*: the same questions, about the lock that is chosen at the top.
+//! *One lock*: the same questions about the lock chosen at the top.
 
 use crate::generate::dashboard::Dashboard;
 use crate::generate::names::{age, growth};
@@ -24,7 +24,7 @@ fn of_lock(template: &str) -> String {
             narrowed.push_str(part);
             continue;
         }
-        // The times of a process have no lock.
+        // The timestamps of a process have no label `lock`.
         if part.starts_with("now_timestamp_seconds") || part.starts_with("start_timestamp_seconds") {
             narrowed.extend(["@", part]);
             continue;

@@ -1,4 +1,4 @@
-//! *On call*, the row of what has a role: leaders, jobs, permits, stripes, and locks inside locks.
+//! *On call*, the row of roles: leaders, jobs, permits, stripes, and nested locks.
 
 use crate::generate::names::store_now;
 use crate::generate::panel::{Kind, Panel, Unit};
