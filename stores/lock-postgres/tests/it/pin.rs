@@ -164,7 +164,7 @@ fn a_resource_admits_no_older_token_of_any_store() {
         let (server, store) = store();
         let client = session(&server).await;
         // The schema is made by the first call.
-        granted(&store, &claim("makes the schema", LONG)).await;
+        granted(&store, &claim("beside what is pinned", LONG)).await;
         let admit = async |token: u64| {
             let statement = lock_postgres::admit("resource", lock_core::FencingToken::new(token));
             client.execute(statement.text(), &[&statement.key(), &statement.token()]).await

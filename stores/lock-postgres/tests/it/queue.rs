@@ -130,7 +130,7 @@ fn rows_of_locks_that_nobody_uses_go_and_their_tokens_stay_exceeded() {
 fn an_acquire_whose_deadline_has_passed_is_not_executed() {
     on_runtime(async {
         let (server, store) = store();
-        granted(&store, &claim("makes the schema", LONG)).await;
+        granted(&store, &claim("beside what is too late", LONG)).await;
         let nobody = "00000000-0000-0000-0000-000000000001";
         let deadline = |late: &str| format!("(extract(epoch FROM clock_timestamp() {late}) * 1000000)::bigint");
         let one = |late: &str| {
