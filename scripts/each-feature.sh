@@ -1,19 +1,23 @@
 #!/bin/sh
-# Checks that a crate builds with each of its features alone, and without features.
+# Checks that a crate and its tests build alone, and that it builds with each of its features alone and without features.
 #
-#   sh scripts/each-feature.sh              lock-core, lock-macros, lock-metrics, stores/lock-postgres
+#   sh scripts/each-feature.sh              every crate of the workspace
 #   sh scripts/each-feature.sh lock-core    this one
 set -eu
 cd "$(dirname "$0")/.."
 
-[ "$#" -gt 0 ] || set -- lock-core lock-macros lock-metrics stores/lock-postgres
+# shellcheck disable=SC2046 # Each member is a word.
+[ "$#" -gt 0 ] || set -- $(sed -n 's/^members = \[\(.*\)\]$/\1/p' Cargo.toml | tr -d '",')
 for crate in "$@"; do
     [ -f "$crate/Cargo.toml" ] || { sed -n '2,5s/^# \{0,1\}//p' "$0" >&2; exit 2; }
     features=$(sed -n '/^\[features\]/,/^\[/s/^\([a-z-]*\) = .*/\1/p' "$crate/Cargo.toml")
-    printf '\n== %s with no feature\n' "$crate"
-    cargo check --locked -q -p "${crate##*/}" --no-default-features
+    printf '\n== %s, with its tests\n' "$crate"
+    (cd "$crate" && cargo check --locked -q --tests)
+    [ -n "$features" ] || continue
+    printf '== %s with no feature\n' "$crate"
+    (cd "$crate" && cargo check --locked -q --no-default-features)
     for feature in $features; do
         printf '== %s with %s\n' "$crate" "$feature"
-        cargo check --locked -q -p "${crate##*/}" --no-default-features --features "$feature"
+        (cd "$crate" && cargo check --locked -q --no-default-features --features "$feature")
     done
 done

@@ -31,12 +31,6 @@ if [ "$fast" = no ]; then
     step "lints without default features"
     cargo clippy --locked -p lock-core --no-default-features -- -D warnings
 
-    # `cargo test -p NAME` is the first command of a contributor. It shares fewer features than a build of the workspace.
-    step "each member by itself"
-    for member in $(sed -n 's/^members = \[\(.*\)\]$/\1/p' Cargo.toml | tr -d '",'); do
-        (cd "$member" && cargo check --locked -q --tests)
-    done
-
     step "documentation"
     RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --all-features
 fi

@@ -186,7 +186,9 @@ pub struct Holder {
     pub kept_by: Option<Arc<str>>,
     pub(crate) seen: Seen,
     /// Why it is not certain that this claim holds the key, and what to do then: of a quorum of which no majority names it.
-    pub(crate) doubt: Option<Arc<str>>,
+    ///
+    /// A thin pointer: the future of every acquire has room for a holder.
+    pub(crate) doubt: Option<Arc<String>>,
 }
 
 /// Further knowledge about a holder.
@@ -251,7 +253,7 @@ impl Holder {
 
     /// Says why it is not certain that this claim holds the key, and what to do then.
     pub(crate) fn doubted(self, why: String) -> Self {
-        Self { doubt: Some(why.into()), ..self }
+        Self { doubt: Some(Arc::new(why)), ..self }
     }
 
     pub(crate) fn standing(&self) -> Standing {

@@ -26,6 +26,8 @@ async fn add(args: &Args) -> Result<(), Failure> {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
     tokio::spawn(connection);
     let locks = LockManager::builder(PostgresStore::new(url)?).build()?;
+    // The first call makes the tables, which is not part of the time that a try has.
+    locks.ping().await?;
     let guard = granted(&locks).await?;
     client.batch_execute("BEGIN").await?;
     if args.text("pins") == "true" {

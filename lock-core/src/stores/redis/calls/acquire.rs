@@ -111,11 +111,13 @@ impl Node {
             Box::pin(self.settle(before.claim.owner)).await?;
             self.renewals.forget(before.claim.owner);
         }
-        let ready = self.pool.open_connection(begun).filter(|connection| !connection.link.refuses_release());
-        let (connection, begun_to_send) = match ready {
+        let (connection, begun_to_send) = match self.pool.open_connection(begun) {
             Some(connection) => (connection, begun),
-            None => (Box::pin(self.granting_connection()).await?, Clock::system().now()),
+            None => (Box::pin(self.pool.connection()).await?, Clock::system().now()),
         };
+        if connection.link.refuses_release() {
+            Box::pin(self.may_grant(&connection.link)).await?;
+        }
         let in_cluster = connection.link.is_cluster();
         if before.is_none()
             && !request.claim.mode.is_shared()
@@ -321,8 +323,9 @@ impl Node {
         let callers_floor = requests.iter().map(|request| request.floor).max().unwrap_or_default();
         let begun = Clock::system().now();
         while in_time(begun, first.execute_within) {
-            let connection = self.granting_connection().await?;
+            let connection = self.pool.connection().await?;
             let link = &connection.link;
+            self.may_grant(link).await?;
             let now = Clock::system().now();
             let call = AcquireAll {
                 keys: &keys,

@@ -68,13 +68,6 @@ impl Operation for Free<'_> {
 }
 
 impl Node {
-    /// Returns a connection over which a lock that is granted can also be given back.
-    pub(crate) async fn granting_connection(&self) -> Result<Arc<Coalescer>> {
-        let connection = self.pool.connection().await?;
-        self.may_grant(&connection.link).await?;
-        Ok(connection)
-    }
-
     /// Fails if a lock that is granted could not be given back. After a refusal the server is asked each time, because somebody may
     /// permit it.
     pub(crate) async fn may_grant(&self, link: &Link) -> Result<()> {
@@ -93,8 +86,27 @@ impl Node {
         }
     }
 
+    /// Frees a lock without its queue, if the server refused both. Then the user may use the lock and not its queue, as with
+    /// `~lock:*` without `~{lock:*`. Returns the first error if this fails too.
+    async fn free_alone(
+        &self,
+        refused: LockError,
+        end: End,
+        release: &Release,
+        way: Way,
+    ) -> Result<(Freed, Arc<Coalescer>)> {
+        if refused.kind() != LockErrorKind::Misconfigured || way.alone || release.claim.mode.is_shared() {
+            return Err(refused);
+        }
+        let alone = Way { alone: true, ..way };
+        self.free_once(end, release, alone).await.map_err(|_| refused)
+    }
+
     pub(crate) async fn free(&self, end: End, release: &Release, way: Way) -> Result<Freed> {
-        let (freed, connection) = self.free_once(end, release, way).await?;
+        let (freed, connection) = match self.free_once(end, release, way).await {
+            Err(refused) => Box::pin(self.free_alone(refused, end, release, way)).await?,
+            freed => freed?,
+        };
         if freed == Freed::NotHeld {
             Box::pin(self.check_master(&connection.link, end.op())).await?;
         }
@@ -124,23 +136,12 @@ impl Node {
         let flush = if release.in_background { Flush::WithTheNext } else { Flush::Now };
         let answer = if release.keep_for.is_zero() && way == Way::default() {
             match connection.call(Call::Release(lock.clone(), Holding::of(&release.claim)), flush).await {
-                Answer::Value(answer) => Ok(answer),
-                Answer::Failed(error) => Err(self.failed(end.op(), &error)),
+                Answer::Value(answer) => answer,
+                Answer::Failed(error) => return Err(self.failed(end.op(), &error)),
                 Answer::Taken(_) => return Err(self.unreadable(end.op())),
             }
         } else {
-            Box::pin(self.free_by_itself(end.op(), &connection, release, flush, way)).await
-        };
-        let answer = match answer {
-            // The user may use the lock and not its queue, as with ~lock:* without ~{lock:*.
-            Err(error)
-                if error.kind() == LockErrorKind::Misconfigured && !way.alone && !release.claim.mode.is_shared() =>
-            {
-                let alone = Way { alone: true, ..way };
-                let freed = Box::pin(self.free_by_itself(end.op(), &connection, release, flush, alone)).await;
-                freed.map_err(|_| error)?
-            }
-            answer => answer?,
+            Box::pin(self.free_by_itself(end.op(), &connection, release, flush, way)).await?
         };
         let freed = steps::freed(&answer).ok_or_else(|| self.unreadable(end.op()))?;
         let freed = freed.map_err(|text| self.script_failed(end.op(), &text))?;

@@ -103,7 +103,7 @@ impl Cluster {
                 let clock = Clock::system();
                 let view = tokio::select! {
                     view = view_of(&node) => view,
-                    () = clock.sleep_until(late) => Err(LockError::not_executed(format!("{} does not answer", node.name()))),
+                    () = clock.sleep_until(late) => Err(does_not_answer(&node)),
                 };
                 (expects, view)
             });
@@ -303,6 +303,10 @@ async fn serve(node: Arc<Node>, inbox: Inbox) {
     }
 }
 
+fn does_not_answer(node: &Node) -> LockError {
+    LockError::not_executed(format!("{} does not answer", node.name()))
+}
+
 /// Asks a node who serves what.
 async fn view_of(node: &Node) -> Result<View> {
     let what = "tell who serves which slot";
@@ -311,7 +315,12 @@ async fn view_of(node: &Node) -> Result<View> {
     // Every version knows these; 6.2 does not know the command that replaces the first since 7.0.
     questions.cmd("CLUSTER").arg("SLOTS");
     questions.cmd("CLUSTER").arg("NODES");
-    let answers = connection.link.send_all(&questions).await.map_err(|error| node.failed(what, &error))?;
+    // A node may accept the connection and then fall silent. A first look would otherwise wait for it for ever.
+    let clock = Clock::system();
+    let answers = tokio::select! {
+        answers = connection.link.send_all(&questions) => answers.map_err(|error| node.failed(what, &error))?,
+        () = clock.sleep_until(clock.now().after(PATIENCE.0)) => return Err(does_not_answer(node)),
+    };
     let [slots, nodes] = answers.as_slice() else { return Err(node.unreadable(what)) };
     if let Value::ServerError(error) = slots {
         if error.details().is_some_and(|text| text.contains("cluster support disabled")) {
