@@ -89,10 +89,9 @@ impl RLock {
             let sent = Instant::now();
             match tokio::time::timeout_at(held_until, self.call(RENEW, owner)).await {
                 Ok(Ok(true)) => held_until = sent + self.lease,
-                Ok(Ok(false)) => return,
                 // Without an answer the lease may still last: the next third tells.
                 Ok(Err(_)) | Err(_) if Instant::now() < held_until => {}
-                Ok(Err(_)) | Err(_) => return,
+                Ok(_) | Err(_) => return,
             }
         }
     }
