@@ -99,7 +99,11 @@ impl Node {
             return Err(refused);
         }
         let alone = Way { alone: true, ..way };
-        self.free_once(end, release, alone).await.map_err(|_| refused)
+        match self.free_once(end, release, alone).await {
+            // The refusal says more: the lock was never asked together with its queue.
+            Ok((Freed::NotHeld, _)) | Err(_) => Err(refused),
+            freed => freed,
+        }
     }
 
     pub(crate) async fn free(&self, end: End, release: &Release, way: Way) -> Result<Freed> {
