@@ -99,7 +99,9 @@ impl Node {
             return Err(refused);
         }
         let alone = Way { alone: true, ..way };
-        match self.free_once(end, release, alone).await {
+        // The first try has noted the run of the job, if one ends.
+        let release = Release { run: None, ..release.clone() };
+        match self.free_once(end, &release, alone).await {
             // The refusal says more: the lock was never asked together with its queue.
             Ok((Freed::NotHeld, _)) | Err(_) => Err(refused),
             freed => freed,
