@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
-use lock_core::testing::limit;
+use lock_testing::limit;
 use std::process::Command;
 
 use serde_json::Value;

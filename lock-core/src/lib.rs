@@ -56,21 +56,26 @@
 mod api;
 #[doc(hidden)]
 pub mod attribute;
-mod contract;
 mod engine;
-mod stores;
+mod memory;
 #[cfg(feature = "test-util")]
 pub mod testing;
-mod types;
+
+// The gate names its mutex by this path, because the test `interleavings` builds it over another mutex.
+use lock_store::types::system::sync;
+
+#[doc(inline)]
+pub use lock_store as store;
 
 #[cfg(feature = "inspect")]
 pub use crate::api::inspect;
-#[cfg(feature = "redis")]
-pub use crate::stores::redis::{Credentials, RedisStore, RedisStoreBuilder};
+pub use api::fencing::gate::FencingGate;
+pub use api::fencing::write::FencedWrite;
 pub use api::global::{AlreadyInstalled, DefaultGuard};
 pub use api::guard::LockGuard;
 pub use api::lock::LockRequest;
 pub use api::manager::{LockManager, LockManagerBuilder};
+pub use api::outcome::{FromLockError, LockFailure};
 pub use api::overriding::{Overriding, overriding};
 pub use api::roles::election::{Election, Leader, Leadership, Observation};
 pub use api::roles::job::Job;
@@ -80,37 +85,22 @@ pub use api::striped::{AnyStripe, Striped};
 #[cfg(feature = "tower")]
 pub use api::web::{LockLayer, LockService, ProblemResponse, Refuse};
 pub use attribute::site::{Site, sites};
-pub use contract::backend;
-pub use contract::backend::{
-    AcquireRequest, AnyBackend, Attempt, AttemptAll, Blocked, BlockedNotes, Capabilities, Claim, Doctor, DoneMark,
-    DoneMarks, EntryState, Finding, FindingGrade, FleetHolder, Freed, Grant, Inbox, Inspector, JobRecord, JobRecords,
-    JobRun, JobVersion, LockBackend, LockEntry, MAX_VERSION_BYTES, MemberList, NodeReport, QuorumMember, Release,
-    Renewal, Revocation, RevokeFrom, ScanPage, ScanPosition, SharedClaims, SyncReport, Ticket, Vote, Waiter,
-};
-pub use contract::event::{
-    Deadlock, DeadlockMember, GrantPath, LockEvent, LockEventKind, LockObserver, MemberHealth, MemberState, Notice,
-    Purpose, QuorumHealth, observe_all,
-};
-pub use contract::fenced_write::FencedWrite;
-pub use contract::fencing_gate::FencingGate;
 pub use engine::claim::free::ReleaseOutcome;
 pub use engine::context::{CurrentLock, LockContext, assert_locked, current_lock};
 #[cfg(feature = "macros")]
 pub use lock_macros::{distributed_lock, lock_key};
-pub use stores::memory::MemoryStore;
-pub use stores::quorum::{Quorum, Restarts};
-#[cfg(feature = "test-util")]
-pub use testing::conformance;
-pub use types::error::{LockError, LockErrorKind, LossReason, Result};
-pub use types::fencing::{FencingToken, StaleToken};
-pub use types::key::{LockKey, LockLabel};
-pub use types::mode::{MAX_PERMITS, Mode};
-pub use types::naming::{IntoLockKey, KeyBuilder, MAX_KEY_BYTES};
-pub use types::options::{
-    Durability, LockOptions, MAX_TTL, MIN_FIXED_TTL, MIN_RENEW_INTERVAL, MIN_RENEWED_TTL, Renew, Wait,
+#[cfg(feature = "quorum")]
+#[doc(inline)]
+pub use lock_quorum::{Quorum, Restarts};
+#[cfg(feature = "redis")]
+#[doc(inline)]
+pub use lock_redis::{Credentials, RedisStore, RedisStoreBuilder};
+#[doc(inline)]
+pub use lock_store::{
+    AnyBackend, Blocked, Capabilities, Clock, Deadlock, DeadlockMember, Durability, FencingToken, GrantPath, Holder,
+    HolderInfo, IntoLockKey, KeyBuilder, LockBackend, LockError, LockErrorKind, LockEvent, LockEventKind, LockKey,
+    LockLabel, LockObserver, LockOptions, LockOrder, LossReason, MAX_KEY_BYTES, MAX_PERMITS, MAX_TTL, MIN_FIXED_TTL,
+    MIN_RENEW_INTERVAL, MIN_RENEWED_TTL, MemberHealth, MemberState, Mode, NodeReport, Notice, OrderInversion, OwnerId,
+    Purpose, QuorumHealth, Renew, Result, StaleToken, SyncReport, Timestamp, Wait, observe_all, text,
 };
-pub use types::order::{LockOrder, OrderInversion};
-pub use types::outcome::{FromLockError, LockFailure};
-pub use types::owner::{Holder, HolderInfo, OwnerId};
-pub use types::system::clock::{Clock, Timestamp};
-pub use types::system::text;
+pub use memory::MemoryStore;

@@ -197,7 +197,7 @@ pub fn lock_key(input: TokenStream) -> TokenStream {
     key::expand(input.into()).unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
-/// Fails a test that does not end. It is documented as `lock_core::testing::limit`.
+/// Fails a test that does not end. It is documented as `lock_testing::limit`.
 #[cfg(feature = "test-util")]
 #[proc_macro_attribute]
 pub fn limit(seconds: TokenStream, test: TokenStream) -> TokenStream {

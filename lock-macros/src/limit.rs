@@ -1,4 +1,4 @@
-//! The attribute that limits a test: `lock_core::testing::limit`.
+//! The attribute that limits a test: `lock_testing::limit`.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -7,7 +7,7 @@ use syn::{Error, ItemFn, LitInt, Result, parse_quote, parse2};
 /// The limit of a test that names none, in seconds.
 const SECONDS: u64 = 60;
 
-/// Moves the body of a test to its own thread. `lock_core::testing::within` waits for that thread.
+/// Moves the body of a test to its own thread. `lock_testing::within` waits for that thread.
 pub(crate) fn expand(seconds: TokenStream, test: TokenStream) -> Result<TokenStream> {
     let seconds = if seconds.is_empty() { SECONDS } else { parse2::<LitInt>(seconds)?.base10_parse()? };
     let mut test: ItemFn = parse2(test)?;
@@ -19,7 +19,7 @@ pub(crate) fn expand(seconds: TokenStream, test: TokenStream) -> Result<TokenStr
     }
     let (name, output, body) = (test.sig.ident.to_string(), &test.sig.output, &test.block);
     test.block = parse_quote!({
-        ::lock_core::testing::within(
+        ::lock_testing::within(
             ::core::concat!(::core::module_path!(), "::", #name),
             ::core::time::Duration::from_secs(#seconds),
             move || #output #body,

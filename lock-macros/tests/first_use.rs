@@ -2,8 +2,8 @@
 
 #![deny(warnings)]
 
-use lock_core::testing::limit;
 use lock_core::{LockError, LockManager, Wait, distributed_lock};
+use lock_testing::limit;
 
 #[distributed_lock(key = "k", wait = Wait::None, on_refused = None)]
 async fn waits() -> Option<u32> {

@@ -6,7 +6,7 @@ mod vendor {
     pub(crate) use lock_core as locking;
 }
 
-use vendor::locking::testing::limit;
+use lock_testing::limit;
 use vendor::locking::{LockError, LockManager, distributed_lock, lock_key};
 
 // Whoever has the library under another name only, has no such crate.

@@ -4,8 +4,8 @@
 #![deny(warnings, missing_docs, unused_qualifications, unreachable_pub, rust_2018_idioms, single_use_lifetimes)]
 #![deny(clippy::all, clippy::pedantic)]
 
-use lock_core::testing::limit;
 use lock_core::{LockError, LockManager, distributed_lock};
+use lock_testing::limit;
 
 /// Charges.
 #[distributed_lock(key = "lock:user:<user_id>", ttl = "10s", client = locks)]

@@ -7,9 +7,9 @@ mod support;
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
-use lock_core::testing::limit;
 use lock_core::{FencingGate, FencingToken};
 use lock_metrics::{InstallError, builder, catalog, installed};
+use lock_testing::limit;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
 
 use support::{Acquire, Scrape, eventually, holder};

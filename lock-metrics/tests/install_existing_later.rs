@@ -4,7 +4,7 @@
 
 mod support;
 
-use lock_core::testing::limit;
+use lock_testing::limit;
 use std::time::Duration;
 
 use lock_metrics::builder;

@@ -8,9 +8,9 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use lock_core::testing::{RedisServer, limit};
 use lock_core::{FencingGate, FencingToken, LockEvent, LockManager, LockObserver, Notice};
 use lock_metrics::{InstallError, builder, install, installed};
+use lock_testing::{RedisServer, limit};
 
 use support::{Acquire, Scrape};
 

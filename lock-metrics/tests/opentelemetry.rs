@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use lock_core::LockEventKind;
-use lock_core::testing::limit;
 use lock_metrics::{MetricUnit, builder, catalog};
+use lock_testing::limit;
 use metrics_exporter_opentelemetry::Recorder;
 use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData, ResourceMetrics, ScopeMetrics};
 use opentelemetry_sdk::metrics::{Aggregation, InMemoryMetricExporter, Instrument, PeriodicReader, Stream};

@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use lock_core::{JobVersion, LockError, LockKey, MAX_TTL, MIN_RENEWED_TTL, OwnerId, Wait};
+use lock_core::store::JobVersion;
+use lock_core::{LockError, LockKey, MAX_TTL, MIN_RENEWED_TTL, OwnerId, Wait};
 
 use lock_core::text::{self, visible};
 

@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use lock_core::testing::PostgresServer;
+use lock_testing::PostgresServer;
 
 /// One subject of the race: its name, its command, and the query that tells when the lease has ended. Each racer's own
 /// arguments are appended to the command.

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use lock_core::testing::{RedisCluster, RedisSentinels, RedisServer};
+use lock_testing::{RedisCluster, RedisSentinels, RedisServer};
 use serde::{Deserialize, Serialize};
 
 use crate::Result;

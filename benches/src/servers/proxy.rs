@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use lock_core::testing::{Direction, FaultProxy};
+use lock_testing::{Direction, FaultProxy};
 
 use crate::{Result, stats};
 

@@ -1,4 +1,4 @@
-use lock_core::testing::limit;
+use lock_testing::limit;
 use std::fs;
 
 use crate::program::{Ended, Program, eventually, http, run, start};

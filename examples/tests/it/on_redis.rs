@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use lock_core::testing::{RedisSentinels, RedisServer, limit};
+use lock_testing::{RedisSentinels, RedisServer, limit};
 
 use crate::flash_sale::{assert_nothing_went_wrong, wait_for_sales};
 use crate::program::{eventually, http, run, start};

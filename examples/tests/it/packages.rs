@@ -1,6 +1,6 @@
 //! Tests the packages that would be published.
 
-use lock_core::testing::limit;
+use lock_testing::limit;
 use std::path::Path;
 use std::process::Command;
 

@@ -1,6 +1,6 @@
 //! The pages of this repository, which must agree with each other.
 
-use lock_core::testing::limit;
+use lock_testing::limit;
 use std::path::{Path, PathBuf};
 
 fn root() -> &'static Path {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use lock_core::testing::{RedisServer, Reply, limit};
+use lock_testing::{RedisServer, Reply, limit};
 
 use self::example::{LEASE, RLock, RLockError};
 

@@ -1,5 +1,5 @@
 use crate::program::run;
-use lock_core::testing::limit;
+use lock_testing::limit;
 
 /// Runs the examples that end by themselves, on one store.
 pub(crate) fn run_all(store: &[(&str, &str)]) {

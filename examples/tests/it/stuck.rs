@@ -1,7 +1,7 @@
 //! Runs the program in which locks go wrong, against a real Redis. Without `redis-server` this fails; it never
 //! skips.
 
-use lock_core::testing::{RedisServer, Reply, limit};
+use lock_testing::{RedisServer, Reply, limit};
 
 use crate::program::{eventually, http, run, start};
 

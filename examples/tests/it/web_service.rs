@@ -1,4 +1,4 @@
-use lock_core::testing::limit;
+use lock_testing::limit;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::thread;

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use std::sync::OnceLock;
 
 use crate::api::manager::LockManager;
-use crate::types::error::{LockError, Result};
+use lock_store::types::error::{LockError, Result};
 
 static INSTALLED: OnceLock<LockManager> = OnceLock::new();
 

@@ -12,12 +12,12 @@ use crate::engine::context::{Frame, within};
 use crate::engine::hold::owned::OwnedHold;
 use crate::engine::shared::Caller;
 use crate::engine::watch::watchdog;
-use crate::types::error::{LockError, LossReason, Result};
-use crate::types::fencing::FencingToken;
-use crate::types::key::LockKey;
-use crate::types::mode::Mode;
-use crate::types::options::{MAX_TTL, MIN_FIXED_TTL};
-use crate::types::system::blocking::{block_on, yielding};
+use lock_store::types::error::{LockError, LossReason, Result};
+use lock_store::types::fencing::FencingToken;
+use lock_store::types::key::LockKey;
+use lock_store::types::mode::Mode;
+use lock_store::types::options::{MAX_TTL, MIN_FIXED_TTL};
+use lock_store::types::system::blocking::{block_on, yielding};
 
 /// A held lock. The watchdog renews it until it is released.
 ///
@@ -368,7 +368,7 @@ mod tests {
     use std::task::{Context, Waker};
     use std::time::Duration;
 
-    use lock_core::testing::limit;
+    use lock_testing::limit;
 
     use crate::{LockErrorKind, LockManager, MemoryStore};
 

@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use crate::api::guard::LockGuard;
 use crate::api::manager::LockManager;
+use crate::api::outcome::FromLockError;
 use crate::api::protect;
-use crate::contract::event::Purpose;
 use crate::engine::acquire::acquire;
 use crate::engine::acquire::all::acquire_all;
 use crate::engine::claim::spec::LockSpec;
@@ -18,15 +18,15 @@ use crate::engine::report::event_context::{EventContext, Origin};
 #[cfg(feature = "tower")]
 use crate::engine::shared::PendingEntry;
 use crate::engine::shared::{Caller, Engine};
-use crate::types::error::{LockError, LockErrorKind, Result};
-use crate::types::key::{LockKey, LockLabel};
-use crate::types::mode::Mode;
-use crate::types::naming::{RequestedKeys, typos};
-use crate::types::options::{LockOptions, setters};
-use crate::types::outcome::FromLockError;
-use crate::types::system::blocking::{block_on, yielding};
-use crate::types::system::call_site::CallSite;
-use crate::types::system::clock::wall_clock;
+use lock_store::contract::event::Purpose;
+use lock_store::types::error::{LockError, LockErrorKind, Result};
+use lock_store::types::key::{LockKey, LockLabel};
+use lock_store::types::mode::Mode;
+use lock_store::types::naming::{RequestedKeys, typos};
+use lock_store::types::options::{LockOptions, setters};
+use lock_store::types::system::blocking::{block_on, yielding};
+use lock_store::types::system::call_site::CallSite;
+use lock_store::types::system::clock::wall_clock;
 
 /// A lock that is not taken yet. Made by [`LockManager::lock`].
 ///

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::api::guard::LockGuard;
 use crate::engine::claim::free::ReleaseOutcome;
 use crate::engine::context::{Frame, Scoped, within};
-use crate::types::error::{LockError, LossReason, Result};
+use lock_store::types::error::{LockError, LossReason, Result};
 
 /// Returns the context in which a body runs under this guard.
 fn frame(guard: Option<&LockGuard>) -> Option<Arc<Frame>> {

@@ -10,8 +10,8 @@ use tokio::sync::mpsc::unbounded_channel;
 use crate::api::manager::LockManager;
 use crate::engine::hold::release::revoke;
 use crate::engine::watch::watchdog;
-use crate::types::key::LockKey;
-use crate::types::system::clock::Timestamp;
+use lock_store::types::key::LockKey;
+use lock_store::types::system::clock::Timestamp;
 
 /// How often a drain checks whether the last holder has gone.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
@@ -162,7 +162,7 @@ mod signal {
 
     use crate::ShutdownReport;
     use crate::api::manager::LockManager;
-    use crate::types::error::{LockError, Result};
+    use lock_store::types::error::{LockError, Result};
 
     impl LockManager {
         /// Waits for Ctrl-C or SIGTERM, then [drains](Self::drain): holders finish, and new work is refused. After a

@@ -6,7 +6,7 @@ use std::pin::Pin;
 
 use crate::api::guard::LockGuard;
 use crate::api::protect::{self, Drive};
-use crate::types::error::Result;
+use lock_store::types::error::Result;
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 

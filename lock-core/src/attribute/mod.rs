@@ -22,7 +22,7 @@ pub use request::{
 };
 
 pub use crate::__register_site as register;
+pub use crate::api::outcome::{Fallible, Skip};
 pub use crate::api::protect::join_outcome;
 pub use crate::attribute::site::{SITES, function_name};
-pub use crate::types::outcome::{Fallible, Skip};
 pub use linkme;

@@ -6,8 +6,8 @@ use std::pin::Pin;
 use crate::api::guard::LockGuard;
 use crate::api::lock::LockRequest;
 use crate::api::roles::once::{OnceFor, end, end_blocking};
-use crate::contract::backend::JobVersion;
-use crate::types::error::Result;
+use lock_store::contract::backend::JobVersion;
+use lock_store::types::error::Result;
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 

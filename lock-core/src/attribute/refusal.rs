@@ -1,8 +1,8 @@
 //! The return value of a call that got no lock, in place of the body's.
 
+use crate::api::outcome::{Fallible, FromLockError};
 use crate::attribute::site::Site;
-use crate::types::error::{LockError, LockErrorKind};
-use crate::types::outcome::{Fallible, FromLockError};
+use lock_store::types::error::{LockError, LockErrorKind};
 
 /// Returns whether a refusal means that another caller has the lock.
 #[must_use]

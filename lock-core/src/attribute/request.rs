@@ -10,13 +10,13 @@ use crate::api::lock::LockRequest;
 use crate::api::manager::LockManager;
 use crate::api::overriding;
 use crate::attribute::site::Site;
-use crate::contract::event::Notice;
 use crate::engine::report::event_context::Origin;
-use crate::types::error::{LockErrorKind, Result};
-use crate::types::key::{LockKey, LockLabel};
-use crate::types::mode::Mode;
-use crate::types::naming::IntoLockKey;
-use crate::types::options::{Durability, Wait};
+use lock_store::contract::event::Notice;
+use lock_store::types::error::{LockErrorKind, Result};
+use lock_store::types::key::{LockKey, LockLabel};
+use lock_store::types::mode::Mode;
+use lock_store::types::naming::IntoLockKey;
+use lock_store::types::options::{Durability, Wait};
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::engine::claim::Handoff;
 use crate::engine::gate::{Gate, Turn, Waiter};
 use crate::engine::shared::{Engine, Interrupted};
-use crate::types::system::clock::Timestamp;
+use lock_store::types::system::clock::Timestamp;
 
 /// How long the last handle of a manager waits for releases that are still in flight.
 const DRAIN_ON_DROP: Duration = Duration::from_millis(250);

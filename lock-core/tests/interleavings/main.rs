@@ -33,16 +33,6 @@ mod sync {
     }
 }
 
-// Where the gate finds what it imports.
-mod types {
-    pub(crate) mod key {
-        pub(crate) use lock_core::LockKey;
-    }
-    pub(crate) mod system {
-        pub(crate) use crate::sync;
-    }
-}
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -52,7 +42,7 @@ use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, Runner, thread};
 
 use crate::gate::{Gate, Payload, Turn, TurnCheck, Waiter};
-use crate::types::key::LockKey;
+use lock_core::LockKey;
 
 /// How many orders of each set of visits are tried, in each of the two ways.
 const ORDERS: usize = 100;

@@ -5,11 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lock_core::testing::{Direction, EventLog, FaultProxy, RedisCluster, RedisServer, Reply, Stopwatch, limit};
-use lock_core::{
-    AcquireRequest, AttemptAll, Claim, Freed, HolderInfo, LockBackend, LockErrorKind, LockKey, RedisStore, Release,
-    ReleaseOutcome, Renew,
-};
+use lock_core::{HolderInfo, LockBackend, LockErrorKind, LockKey, RedisStore, ReleaseOutcome, Renew};
+use lock_store::{AcquireRequest, AttemptAll, Claim, Freed, Release};
+use lock_testing::{Direction, EventLog, FaultProxy, RedisCluster, RedisServer, Reply, Stopwatch, limit};
 
 use crate::support::{
     LONG, MS, SECOND, all_told, cut_after, eventually, exists, expired, figure, locked_keys, locks, nothing_is_left,

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lock_core::testing::{EventLog, limit};
 use lock_core::{LockErrorKind, LockKey, LockManager, LossReason, MemoryStore, ReleaseOutcome};
+use lock_testing::{EventLog, limit};
 
 const SECOND: Duration = Duration::from_secs(1);
 

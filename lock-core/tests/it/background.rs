@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lock_core::testing::{RedisServer, limit};
 use lock_core::{LockErrorKind, LockManager, ReleaseOutcome};
+use lock_testing::{RedisServer, limit};
 use tokio::runtime::Builder;
 
 use crate::support::{LONG, MS, SECOND, eventually, exists, figure, locked_keys, locks};

@@ -4,15 +4,15 @@
 use std::sync::Arc;
 
 use lock_core::inspect::{FleetReader, ScanOptions};
-use lock_core::testing::{EventLog, FaultProxy, RedisServer, Reply, Stopwatch, limit};
 use lock_core::{GrantPath, LockBackend, LockError, LockErrorKind, LockManager, RedisStore, ReleaseOutcome, Renew};
+use lock_testing::{EventLog, FaultProxy, RedisServer, Reply, Stopwatch, limit};
 
 use crate::support::{MS, SECOND, eventually, exists, locked_keys, locks, renewals, take, watched};
 
 /// The rules that the documentation of `RedisStore` gives: the user, then the commands for holding, waiting, learning
 /// of losses and reading the fleet.
 fn documented_acl() -> [&'static str; 5] {
-    let rules = include_str!("../../src/stores/redis/acl.txt").strip_prefix("ACL SETUSER app ").unwrap();
+    let rules = include_str!("../../../stores/lock-redis/src/acl.txt").strip_prefix("ACL SETUSER app ").unwrap();
     let lines: Vec<&str> = rules.lines().map(str::trim).collect();
     lines.try_into().unwrap()
 }

@@ -3,8 +3,8 @@
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use lock_core::testing::{Direction, EventLog, FaultProxy, RedisServer, limit};
 use lock_core::{LockError, LockErrorKind, LockManager};
+use lock_testing::{Direction, EventLog, FaultProxy, RedisServer, limit};
 
 use crate::support::{LONG, MS, SECOND, eventually, exists, locked_keys, locks, warm};
 

@@ -4,10 +4,10 @@
 use std::future::{Future, IntoFuture as _};
 use std::time::Duration;
 
-use lock_core::testing::{RedisServer, Stopwatch, limit};
 use lock_core::{
     AnyBackend, LockError, LockErrorKind, LockManager, LockManagerBuilder, MAX_TTL, Quorum, RedisStore, Renew,
 };
+use lock_testing::{RedisServer, Stopwatch, limit};
 
 use crate::support::{MS, SECOND, exists, locks, take, warm};
 

@@ -5,8 +5,8 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use lock_core::testing::{EventLog, RedisServer, Stopwatch, limit};
 use lock_core::{LockError, LockErrorKind, LockManager, LossReason};
+use lock_testing::{EventLog, RedisServer, Stopwatch, limit};
 use tokio::runtime::Builder;
 
 use crate::support::{

@@ -13,8 +13,8 @@ mod world;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lock_core::testing::{RedisServer, limit};
 use lock_core::{LockBackend, MemoryStore, RedisStore};
+use lock_testing::{RedisServer, limit};
 
 use crate::checker::judge::Eyes;
 use crate::checker::scripts::Rewriter;

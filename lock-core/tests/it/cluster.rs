@@ -17,11 +17,9 @@ use std::future::IntoFuture;
 use std::pin::pin;
 
 use lock_core::inspect::FleetReader;
-use lock_core::testing::{EventLog, RedisCluster, RedisServer, Reply, limit};
-use lock_core::{
-    AcquireRequest, Attempt, Claim, Freed, HolderInfo, LockBackend, LockErrorKind, LockKey, LockManager, RedisStore,
-    Release,
-};
+use lock_core::{HolderInfo, LockBackend, LockErrorKind, LockKey, LockManager, RedisStore};
+use lock_store::{AcquireRequest, Attempt, Claim, Freed, Release};
+use lock_testing::{EventLog, RedisCluster, RedisServer, Reply, limit};
 
 use crate::support::{LONG, SECOND, all_told, cut_after, eventually, exists, locked_keys, locks_at, lost, take};
 
@@ -177,7 +175,7 @@ async fn a_cluster_is_reached_through_any_node_that_is_up_and_refuses_wrong_cred
 #[limit]
 async fn the_documented_permissions_are_enough_and_the_fleet_is_read_by_the_same_url() {
     let cluster = RedisCluster::start(2);
-    let rules = include_str!("../../src/stores/redis/acl.txt").strip_prefix("ACL SETUSER app ").unwrap();
+    let rules = include_str!("../../../stores/lock-redis/src/acl.txt").strip_prefix("ACL SETUSER app ").unwrap();
     for master in cluster.masters() {
         let rules = rules.split_whitespace().map(|rule| if rule == ">password" { ">pw" } else { rule });
         let words: Vec<&str> = ["ACL", "SETUSER", "app"].into_iter().chain(rules).collect();

@@ -4,11 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lock_core::testing::{RedisServer, Reply, Report, limit};
-use lock_core::{
-    AcquireRequest, Attempt, Claim, Freed, Holder, HolderInfo, LockBackend, LockKey, LockManager, RedisStore, Release,
-    Ticket,
-};
+use lock_core::{Holder, HolderInfo, LockBackend, LockKey, LockManager, RedisStore};
+use lock_store::{AcquireRequest, Attempt, Claim, Freed, Release, Ticket};
+use lock_testing::{RedisServer, Reply, Report, limit};
 
 use crate::support::{LONG, MS, SECOND, eventually, exists, figure, listening, locks};
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lock_core::testing::limit;
 use lock_core::{Durability, LockErrorKind, LockManager, LockOptions, MemoryStore, Renew, Wait};
+use lock_testing::limit;
 
 fn busy(error: &lock_core::LockError) -> bool {
     error.kind() == LockErrorKind::Busy
@@ -58,7 +58,7 @@ async fn two_prefixes_never_meet() {
 #[tokio::test]
 #[limit]
 async fn a_prefix_is_not_in_the_label_of_metrics() {
-    let events = lock_core::testing::EventLog::default();
+    let events = lock_testing::EventLog::default();
     let locks = LockManager::builder(MemoryStore::new()).key_prefix("prod:").observer(events.clone()).build().unwrap();
     let key = lock_core::KeyBuilder::new("user:<id>").text("user:").segment("id", 7).finish();
     let guard = locks.lock(key).await.unwrap();

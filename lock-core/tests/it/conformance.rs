@@ -8,7 +8,7 @@ mod memory {
         move || store.clone()
     }
 
-    lock_core::conformance_tests!(store);
+    lock_testing::conformance_tests!(store);
 }
 
 mod quorum {
@@ -22,20 +22,20 @@ mod quorum {
         move || Quorum::of(members.clone()).unwrap().with_max_ttl(Duration::from_secs(24 * 3600)).unwrap()
     }
 
-    lock_core::conformance_tests!(store);
+    lock_testing::conformance_tests!(store);
 }
 
 #[cfg(feature = "redis")]
 mod redis {
     use lock_core::RedisStore;
-    use lock_core::testing::RedisServer;
+    use lock_testing::RedisServer;
 
     fn store() -> impl Fn() -> RedisStore {
         let server = RedisServer::start();
         move || RedisStore::new(&server.url()).unwrap()
     }
 
-    lock_core::conformance_tests!(store);
+    lock_testing::conformance_tests!(store);
 }
 
 #[cfg(feature = "redis")]
@@ -43,7 +43,7 @@ mod quorum_of_servers {
     use std::time::Duration;
 
     use lock_core::Quorum;
-    use lock_core::testing::RedisServer;
+    use lock_testing::RedisServer;
 
     fn store() -> impl Fn() -> Quorum {
         let servers = [(); 3].map(|()| RedisServer::start());
@@ -58,31 +58,31 @@ mod quorum_of_servers {
         }
     }
 
-    lock_core::conformance_tests!(store);
+    lock_testing::conformance_tests!(store);
 }
 
 #[cfg(feature = "redis")]
 mod redis_cluster {
     use lock_core::RedisStore;
-    use lock_core::testing::RedisCluster;
+    use lock_testing::RedisCluster;
 
     fn store() -> impl Fn() -> RedisStore {
         let cluster = RedisCluster::start(3);
         move || RedisStore::new(&cluster.url()).unwrap()
     }
 
-    lock_core::conformance_tests!(store);
+    lock_testing::conformance_tests!(store);
 }
 
 #[cfg(feature = "redis")]
 mod redis_sentinel {
     use lock_core::RedisStore;
-    use lock_core::testing::RedisSentinels;
+    use lock_testing::RedisSentinels;
 
     fn store() -> impl Fn() -> RedisStore {
         let servers = RedisSentinels::builder().with_replicas(1).start();
         move || RedisStore::new(&servers.url()).unwrap()
     }
 
-    lock_core::conformance_tests!(store);
+    lock_testing::conformance_tests!(store);
 }

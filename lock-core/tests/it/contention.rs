@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use lock_core::testing::{EventLog, RedisServer, Reply, Stopwatch, limit};
 use lock_core::{LockErrorKind, LockEvent, LockEventKind, LockManager, MemoryStore, ReleaseOutcome, Wait};
+use lock_testing::{EventLog, RedisServer, Reply, Stopwatch, limit};
 
 use crate::support::{
     LONG, MS, SECOND, Scratch, all_told, eventually, exists, expired, figure, locked_keys, locks, lost,

@@ -5,8 +5,8 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use lock_core::testing::{EventLog, limit};
 use lock_core::{LockErrorKind, LockGuard, LockManager, LossReason, MemoryStore, ReleaseOutcome};
+use lock_testing::{EventLog, limit};
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -8,11 +8,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lock_core::testing::limit;
 use lock_core::{
-    Blocked, BlockedNotes, Deadlock, LockBackend, LockError, LockErrorKind, LockEvent, LockKey, LockManager,
-    LockObserver, LockRequest, MemoryStore, Notice, Wait,
+    Blocked, Deadlock, LockBackend, LockError, LockErrorKind, LockEvent, LockKey, LockManager, LockObserver,
+    LockRequest, MemoryStore, Notice, Wait,
 };
+use lock_store::BlockedNotes;
+use lock_testing::limit;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
@@ -298,7 +299,7 @@ async fn long_waits_in_one_order_are_no_deadlock() {
 #[limit]
 async fn processes_on_a_server_are_found_and_leave_nothing() {
     use crate::support::{locks, nothing_is_left};
-    use lock_core::testing::RedisServer;
+    use lock_testing::RedisServer;
 
     let (server, told) = (RedisServer::start(), Told::default());
     let managers = [locks(&server), locks(&server), locks(&server)];

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use lock_core::testing::{EventLog, limit};
 use lock_core::{
     FencingToken, LockError, LockErrorKind, LockEvent, LockManager, LockObserver, LossReason, MemoryStore, Notice,
 };
+use lock_testing::{EventLog, limit};
 use tokio::time::{Instant, sleep, timeout};
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -3,11 +3,12 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lock_core::testing::limit;
 use lock_core::{
-    AcquireRequest, Attempt, Capabilities, Claim, Clock, Freed, Holder, Inbox, LockBackend, LockError, LockErrorKind,
-    LockEvent, LockKey, LockManager, LockObserver, MemoryStore, Notice, Release, Renew, Renewal,
+    Capabilities, Clock, Holder, LockBackend, LockError, LockErrorKind, LockEvent, LockKey, LockManager, LockObserver,
+    MemoryStore, Notice, Renew,
 };
+use lock_store::{AcquireRequest, Attempt, Claim, Freed, Inbox, Release, Renewal};
+use lock_testing::limit;
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use lock_core::testing::{Direction, EventLog, FaultProxy, RedisServer, Reply, Stopwatch, limit};
 use lock_core::{LockErrorKind, LockManager, ReleaseOutcome};
+use lock_testing::{Direction, EventLog, FaultProxy, RedisServer, Reply, Stopwatch, limit};
 
 use crate::support::{
     LONG, MS, SECOND, all_told, eventually, exists, expired, figure, locked_keys, locks, locks_at, lost,

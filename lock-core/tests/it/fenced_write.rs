@@ -2,8 +2,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lock_core::testing::{RedisServer, Reply, limit};
 use lock_core::{FencedWrite, FencingGate, FencingToken, LockManager};
+use lock_testing::{RedisServer, Reply, limit};
 
 use crate::support::{SECOND, locks, pttl, take};
 

@@ -4,8 +4,8 @@ use std::fmt::{Debug, Write as _};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lock_core::testing::{RedisServer, Reply, limit};
 use lock_core::{LockError, LockErrorKind, LockManager};
+use lock_testing::{RedisServer, Reply, limit};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tracing::field::{Field, Visit};

@@ -4,11 +4,11 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lock_core::testing::limit;
 use lock_core::{
-    AcquireRequest, Attempt, Capabilities, Claim, FencingToken, Freed, Grant, Holder, HolderInfo, Inbox, LockBackend,
-    LockError, LockGuard, LockKey, LockManager, OwnerId, Release, Renewal,
+    Capabilities, FencingToken, Holder, HolderInfo, LockBackend, LockError, LockGuard, LockKey, LockManager, OwnerId,
 };
+use lock_store::{AcquireRequest, Attempt, Claim, Freed, Grant, Inbox, Release, Renewal};
+use lock_testing::limit;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 

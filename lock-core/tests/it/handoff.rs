@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lock_core::testing::{Direction, FaultProxy, RedisServer, Reply, Stopwatch, Violation, limit};
 use lock_core::{LockErrorKind, LockManager, RedisStore};
+use lock_testing::{Direction, FaultProxy, RedisServer, Reply, Stopwatch, Violation, limit};
 
 use crate::support::{
     LONG, MS, SECOND, Scratch, Worker, eventually, figure, locked_keys, locks, nothing_is_left, seed, take,

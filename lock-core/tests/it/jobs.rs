@@ -4,10 +4,11 @@ mod remembered;
 
 use std::time::{Duration, SystemTime};
 
-use lock_core::testing::{TestLocks, limit};
+use lock_core::testing::TestLocks;
 use lock_core::{
     Job, KeyBuilder, LockError, LockErrorKind, LockEvent, LockEventKind, LockKey, LockManager, MemoryStore,
 };
+use lock_testing::limit;
 use tokio::time::{advance, sleep};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -300,7 +301,7 @@ fn synchronous_jobs_are_skipped_and_retried_too() {
 #[limit]
 async fn a_server_keeps_the_key_for_the_period() {
     use crate::support::{exists, locks, pttl};
-    use lock_core::testing::RedisServer;
+    use lock_testing::RedisServer;
 
     let server = RedisServer::start();
     let locks = locks(&server);
@@ -378,7 +379,7 @@ fn a_run_that_is_dropped_or_whose_runtime_stops_counts_unless_it_is_to_be_retrie
 #[limit]
 async fn a_job_that_ran_stays_run_when_its_process_exits_the_line_after() {
     use crate::support::Worker;
-    use lock_core::testing::RedisServer;
+    use lock_testing::RedisServer;
 
     let server = RedisServer::start();
     let exit = async |how: &str| {

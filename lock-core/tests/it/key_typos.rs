@@ -1,7 +1,7 @@
 //! Characters of a key that nobody sees, of which each makes another lock.
 
-use lock_core::testing::limit;
 use lock_core::{KeyBuilder, LockKey, LockManager};
+use lock_testing::limit;
 use tracing::Level;
 
 use crate::spans::Collector;

@@ -8,11 +8,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lock_core::testing::{RedisServer, Reports, limit};
-use lock_core::{
-    AcquireRequest, Attempt, AttemptAll, Claim, FencingToken, HolderInfo, Inbox, LockBackend, LockError, LockKey,
-    MemoryStore, Mode, OwnerId, RedisStore, Release, SharedClaims, Ticket,
-};
+use lock_core::{FencingToken, HolderInfo, LockBackend, LockError, LockKey, MemoryStore, Mode, OwnerId, RedisStore};
+use lock_store::{AcquireRequest, Attempt, AttemptAll, Claim, Inbox, Release, SharedClaims, Ticket};
+use lock_testing::{RedisServer, Reports, limit};
 use tokio::task::JoinSet;
 
 use crate::support::{listening, seed};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lock_core::testing::{Direction, EventLog, FaultProxy, RedisServer, Stopwatch, limit};
 use lock_core::{LockError, LockGuard, LockManager, LossReason, ReleaseOutcome, Renew};
+use lock_testing::{Direction, EventLog, FaultProxy, RedisServer, Stopwatch, limit};
 
 use crate::support::{
     LONG, MS, SECOND, all_told, eventually, exists, expired, figure, locks, locks_at, pttl, renewals, take, warm,
@@ -257,7 +257,7 @@ async fn a_server_that_cannot_save_costs_the_lock_at_its_deadline_and_not_before
     // A server that lost its directory cannot save, whoever it runs as.
     std::fs::remove_dir_all(server.directory()).unwrap();
     server.command(&["BGSAVE"]);
-    let refused = || matches!(server.command(&["SET", "x", "y"]), lock_core::testing::Reply::Error(text) if text.starts_with("MISCONF"));
+    let refused = || matches!(server.command(&["SET", "x", "y"]), lock_testing::Reply::Error(text) if text.starts_with("MISCONF"));
     eventually("writes are refused", refused).await;
     let error = locks.lock("other").without_waiting().await.unwrap_err();
     assert!(error.is_transient() && error.to_string().contains("MISCONF"), "{error}");

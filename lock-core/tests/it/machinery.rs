@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use lock_core::testing::{EventLog, limit};
 use lock_core::{
     GrantPath, LockError, LockErrorKind, LockEvent, LockEventKind, LockManager, LossReason, MemoryStore,
     ReleaseOutcome, Renew,
 };
+use lock_testing::{EventLog, limit};
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -88,5 +88,7 @@ mod tls;
 mod upgrading;
 #[cfg(all(feature = "axum", feature = "tower", feature = "macros"))]
 mod web;
+#[cfg(feature = "redis")]
+mod worker;
 #[cfg(feature = "inspect")]
 mod wrong_state;

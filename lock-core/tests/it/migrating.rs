@@ -5,8 +5,8 @@ mod other;
 
 use std::time::Duration;
 
-use lock_core::testing::{RedisServer, limit};
 use lock_core::{LockErrorKind, LockManager, LossReason, ReleaseOutcome, Renew, Wait};
+use lock_testing::{RedisServer, limit};
 
 use crate::migrating::other::{node_redlock, redis_py};
 use crate::support::{LONG, MS, SECOND, eventually, exists, locks, take};

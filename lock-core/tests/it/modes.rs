@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use lock_core::testing::{EventLog, limit};
 use lock_core::{
     GrantPath, LockErrorKind, LockGuard, LockKey, LockManager, LossReason, MemoryStore, Mode, ReleaseOutcome, Renew,
 };
+use lock_testing::{EventLog, limit};
 use tokio::time::{Instant, sleep};
 
 const MS: Duration = Duration::from_millis(1);

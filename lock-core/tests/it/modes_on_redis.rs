@@ -9,11 +9,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lock_core::testing::{EventLog, RedisServer, Reply, Stopwatch, limit};
-use lock_core::{
-    AcquireRequest, Attempt, Claim, GrantPath, HolderInfo, LockBackend as _, LockErrorKind, LockKey, LockManager, Mode,
-    RedisStore, Ticket,
-};
+use lock_core::{GrantPath, HolderInfo, LockBackend as _, LockErrorKind, LockKey, LockManager, Mode, RedisStore};
+use lock_store::{AcquireRequest, Attempt, Claim, Ticket};
+use lock_testing::{EventLog, RedisServer, Reply, Stopwatch, limit};
 
 use crate::support::{
     LONG, MS, SECOND, Scratch, Worker, eventually, exists, figure, listening, locked_keys, locks, lost, pttl, seed,

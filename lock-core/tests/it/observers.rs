@@ -5,8 +5,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use lock_core::testing::{RedisServer, limit};
 use lock_core::{LockEvent, LockEventKind, LockManager, LockObserver, Notice, Renew};
+use lock_testing::{RedisServer, limit};
 
 use crate::support::{SECOND, eventually, locks, take};
 

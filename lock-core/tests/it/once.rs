@@ -5,11 +5,12 @@ use std::future::{Future, pending};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lock_core::testing::{TestLocks, limit};
+use lock_core::testing::TestLocks;
 use lock_core::{
-    AcquireRequest, Attempt, Capabilities, Claim, Clock, DoneMark, DoneMarks, Freed, Holder, Inbox, JobVersion,
-    LockBackend, LockError, LockErrorKind, LockKey, LockManager, MemoryStore, Release, Renewal, Result,
+    Capabilities, Clock, Holder, LockBackend, LockError, LockErrorKind, LockKey, LockManager, MemoryStore, Result,
 };
+use lock_store::{AcquireRequest, Attempt, Claim, DoneMark, DoneMarks, Freed, Inbox, JobVersion, Release, Renewal};
+use lock_testing::limit;
 use tokio::time::{Instant, advance, sleep};
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use lock_core::testing::limit;
 use lock_core::{LockError, LockEvent, LockManager, LockObserver, LockRequest, MemoryStore, Notice};
+use lock_testing::limit;
 
 #[derive(Clone, Default)]
 struct Inversions(Arc<Mutex<Vec<String>>>);

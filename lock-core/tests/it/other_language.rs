@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use lock_core::testing::{RedisServer, limit};
+use lock_testing::{RedisServer, limit};
 use tokio::process::Command;
 
 use crate::support::{SECOND, Scratch, Worker, eventually, exists, figure, locks, pttl, seed, take};
@@ -205,8 +205,7 @@ async fn a_client_that_is_expected_is_left_a_window_by_python() {
     for _ in 0..3 {
         let mut taken = false;
         eventually("somebody who polls gets it", || {
-            taken =
-                taken || server.command(&["SET", "k", "theirs", "NX", "PX", "60000"]) != lock_core::testing::Reply::Nil;
+            taken = taken || server.command(&["SET", "k", "theirs", "NX", "PX", "60000"]) != lock_testing::Reply::Nil;
             taken
         })
         .await;

@@ -1,7 +1,7 @@
 //! Mistakes of other lock libraries that no other file covers, one test for each.
 
-use lock_core::testing::{EventLog, FaultProxy, RedisServer, limit};
 use lock_core::{LossReason, ReleaseOutcome};
+use lock_testing::{EventLog, FaultProxy, RedisServer, limit};
 
 use crate::support::{
     LONG, MS, SECOND, all_told, eventually, exists, figure, locked_keys, locks, renewals, seed, take, warm, watched,

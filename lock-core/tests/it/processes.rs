@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::testing::{RedisCluster, RedisSentinels, RedisServer, Stopwatch, limit};
+use lock_testing::{RedisCluster, RedisSentinels, RedisServer, Stopwatch, limit};
 use tokio::time::sleep;
 
 use crate::support::{

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use lock_core::testing::{Direction, FaultProxy, RedisServer, limit};
+use lock_testing::{Direction, FaultProxy, RedisServer, limit};
 
 fn connect(proxy: &FaultProxy) -> TcpStream {
     let stream = TcpStream::connect(proxy.url().strip_prefix("redis://").unwrap()).unwrap();

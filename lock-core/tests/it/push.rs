@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lock_core::testing::{EventLog, FaultProxy, RedisServer, Reply, Stopwatch, limit};
 use lock_core::{
     LockBackend, LockEvent, LockEventKind, LockGuard, LockManager, LossReason, RedisStore, ReleaseOutcome, Renew,
 };
+use lock_testing::{EventLog, FaultProxy, RedisServer, Reply, Stopwatch, limit};
 
 use crate::support::{LONG, MS, SECOND, eventually, exists, figure, locks, locks_at, pttl, renewals, watched};
 

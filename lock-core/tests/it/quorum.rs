@@ -21,8 +21,8 @@ mod walk;
 
 use std::time::Duration;
 
-use lock_core::testing::limit;
 use lock_core::{LockErrorKind, LockGuard, LockManager, LossReason, Restarts, Result};
+use lock_testing::limit;
 
 use crate::quorum::network::{Network, process, process_with, stores};
 

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use lock_core::testing::{EventLog, FaultProxy, RedisCluster, RedisSentinels, RedisServer, Stopwatch, limit};
 use lock_core::{Credentials, LockErrorKind, LockManager, LockOptions, RedisStore, Renew};
+use lock_testing::{EventLog, FaultProxy, RedisCluster, RedisSentinels, RedisServer, Stopwatch, limit};
 
 use crate::support::{MS, SECOND, eventually, locks_at, renewals, take};
 
@@ -290,8 +290,8 @@ async fn the_nodes_of_a_cluster_may_be_a_list_of_addresses() {
 
 #[cfg(feature = "tls")]
 mod tls {
-    use lock_core::testing::{RedisServer, limit};
     use lock_core::{LockErrorKind, LockManager, RedisStore};
+    use lock_testing::{RedisServer, limit};
 
     use crate::support::Authority;
 

@@ -19,11 +19,11 @@ mod wrong_type;
 
 use std::time::Duration;
 
-use lock_core::testing::{RedisServer, Reply, limit};
 use lock_core::{
-    AcquireRequest, Attempt, Claim, FencingToken, Freed, Holder, HolderInfo, LockBackend, LockError, LockErrorKind,
-    LockKey, OwnerId, RedisStore, Release, Renewal,
+    FencingToken, Holder, HolderInfo, LockBackend, LockError, LockErrorKind, LockKey, OwnerId, RedisStore,
 };
+use lock_store::{AcquireRequest, Attempt, Claim, Freed, Release, Renewal};
+use lock_testing::{RedisServer, Reply, limit};
 
 /// Longer than any stall of the machine.
 const TTL: Duration = Duration::from_secs(60);
@@ -265,7 +265,7 @@ async fn keys_of_another_type_are_a_mistake_not_a_wait() {
         server.command(&["HSET", wrong, "field", "value"]);
         // A broken queue only affects waiters.
         let mut asked = request(&claim(key));
-        asked.ticket = Some(lock_core::Ticket::new("somebody".into(), 1, TTL));
+        asked.ticket = Some(lock_store::Ticket::new("somebody".into(), 1, TTL));
         if key != wrong {
             granted(&store, &claim(key)).await;
         }

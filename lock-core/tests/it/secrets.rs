@@ -5,8 +5,8 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
 
 use lock_core::inspect::FleetReader;
-use lock_core::testing::{RedisServer, limit};
 use lock_core::{Durability, LockBackend, LockError, LockEvent, LockManager, LockObserver, Quorum, RedisStore};
+use lock_testing::{RedisServer, limit};
 use tracing::Level;
 
 use crate::spans::Collector;

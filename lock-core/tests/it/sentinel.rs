@@ -6,8 +6,8 @@ mod finding;
 mod partition;
 mod processes;
 
-use lock_core::testing::RedisSentinels;
 use lock_core::{LockManager, LockOptions};
+use lock_testing::RedisSentinels;
 
 use crate::support::SECOND;
 

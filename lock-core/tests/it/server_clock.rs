@@ -5,11 +5,9 @@ use std::os::unix::fs::FileExt as _;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use lock_core::testing::{Direction, EventLog, FaultProxy, RedisServer, Reply, limit};
-use lock_core::{
-    AcquireRequest, Attempt, Claim, FencingGate, HolderInfo, LockBackend, LockErrorKind, LockKey, LossReason,
-    RedisStore, ReleaseOutcome,
-};
+use lock_core::{FencingGate, HolderInfo, LockBackend, LockErrorKind, LockKey, LossReason, RedisStore, ReleaseOutcome};
+use lock_store::{AcquireRequest, Attempt, Claim};
+use lock_testing::{Direction, EventLog, FaultProxy, RedisServer, Reply, limit};
 
 use crate::support::{SECOND, Scratch, eventually, locks, lost, pttl, renewals, take, watched};
 

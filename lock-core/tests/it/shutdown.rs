@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lock_core::testing::limit;
 use lock_core::{LockError, LockErrorKind, LockManager, LossReason, MemoryStore, ShutdownReport};
+use lock_testing::limit;
 use tokio::task::JoinHandle;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -146,7 +146,7 @@ async fn an_observer_of_an_election_is_told_why_it_hears_no_more() {
 #[tokio::test]
 #[limit]
 async fn one_lock_that_cannot_be_freed_does_not_hide_the_others() {
-    use lock_core::testing::RedisServer;
+    use lock_testing::RedisServer;
 
     let server = RedisServer::start();
     let locks = crate::support::locks(&server);

@@ -10,9 +10,9 @@ mod shares;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::conformance::rules;
-use lock_core::testing::{EventLog, Violation, limit};
 use lock_core::{Clock, LockBackend, LockManager, LockRequest, MemoryStore, Renew};
+use lock_testing::conformance::rules;
+use lock_testing::{EventLog, Violation, limit};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 

@@ -7,9 +7,11 @@ mod together;
 
 use std::time::Duration;
 
-use lock_core::testing::{RedisServer, Reply, Stopwatch, limit};
-use lock_core::{AcquireRequest, Attempt, Claim, HolderInfo, LockBackend, LockKey, LockManager, OwnerId, Ticket};
-use lock_core::{RedisStore, Release};
+use lock_core::RedisStore;
+use lock_core::{HolderInfo, LockBackend, LockKey, LockManager, OwnerId};
+use lock_store::Release;
+use lock_store::{AcquireRequest, Attempt, Claim, Ticket};
+use lock_testing::{RedisServer, Reply, Stopwatch, limit};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 

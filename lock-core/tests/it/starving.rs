@@ -3,8 +3,8 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use lock_core::testing::limit;
 use lock_core::{LockGuard, LockManager};
+use lock_testing::limit;
 
 /// Runs a loop around a request as a task of a runtime of one thread, and requires that the main task of the runtime is
 /// polled beside it, and that the runtime ends.

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use lock_core::testing::{EventLog, limit};
 use lock_core::{KeyBuilder, LockError, LockErrorKind, LockManager, Striped};
+use lock_testing::{EventLog, limit};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -242,7 +242,7 @@ fn synchronous_code_takes_any_too() {
 #[limit]
 async fn stripes_are_plain_keys_on_a_server() {
     use crate::support::{exists, locked_keys, locks};
-    use lock_core::testing::RedisServer;
+    use lock_testing::RedisServer;
 
     let server = RedisServer::start();
     let (here, there) = (locks(&server), locks(&server));

@@ -11,8 +11,8 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use lock_core::testing::{EventLog, RedisServer, Reply};
 use lock_core::{LockGuard, LockManager, LockRequest, LossReason, RedisStore, Renew};
+use lock_testing::{EventLog, RedisServer, Reply};
 
 #[cfg(feature = "tls")]
 pub(crate) use authority::Authority;

@@ -4,7 +4,7 @@ mod limits;
 mod prose;
 mod tables;
 
-use lock_core::testing::limit;
+use lock_testing::limit;
 use std::fs;
 use std::path::{Path, PathBuf};
 

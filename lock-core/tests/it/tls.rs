@@ -7,8 +7,8 @@ mod renewed;
 
 use std::path::{Path, PathBuf};
 
-use lock_core::testing::{RedisServer, Stopwatch, limit};
 use lock_core::{LockErrorKind, LockManager};
+use lock_testing::{RedisServer, Stopwatch, limit};
 
 use crate::support::{SECOND, Worker, eventually, exists};
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use lock_core::LossReason;
-use lock_core::testing::{RedisServer, Reply, limit};
+use lock_testing::{RedisServer, Reply, limit};
 
 use crate::support::{LONG, SECOND, eventually, locks, take};
 

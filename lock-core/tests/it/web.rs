@@ -12,8 +12,8 @@ use axum::routing::{get, put};
 use axum::{Extension, Router};
 use http::{Response, StatusCode};
 use http_body_util::{BodyExt, Full};
-use lock_core::testing::limit;
 use lock_core::{LockError, LockErrorKind, LockKey, LockLayer, LockManager, MemoryStore, current_lock, lock_key};
+use lock_testing::limit;
 use tokio::sync::Notify;
 use tower::{Layer, ServiceExt, service_fn};
 

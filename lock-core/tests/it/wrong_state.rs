@@ -10,8 +10,9 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use lock_core::inspect::{FleetReader, ScanOptions};
-use lock_core::testing::{RedisServer, Reply, limit};
-use lock_core::{Freed, LockError, LockErrorKind, LockGuard, LockKey, LockManager, LockRequest, Mode};
+use lock_core::{LockError, LockErrorKind, LockGuard, LockKey, LockManager, LockRequest, Mode};
+use lock_store::Freed;
+use lock_testing::{RedisServer, Reply, limit};
 use tokio::task::JoinHandle;
 
 use crate::support::{LONG, MS, SECOND, figure, locks, seed};

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use lock_core::testing::limit;
+use lock_testing::limit;
 
 use crate::complete::scenario;
 use crate::exchange::{folder, lines, stored};

@@ -2,7 +2,7 @@
 
 use crate::explore::explore;
 use crate::scenario::{Faults, Mode, Scenario};
-use lock_core::testing::limit;
+use lock_testing::limit;
 
 /// A scenario that every other differs from.
 pub(crate) fn scenario() -> Scenario {

@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use lock_core::testing::limit;
+use lock_testing::limit;
 
 use crate::complete::scenario;
 use crate::explore::explore;

@@ -5,7 +5,7 @@ use crate::explore::explore;
 
 use crate::removed::assert_each_is_missed;
 use crate::scenario::{Faults, Mode, READ, Rule, Scenario, Wrong};
-use lock_core::testing::limit;
+use lock_testing::limit;
 
 const WRITE: Mode = Mode::Exclusive;
 

@@ -8,7 +8,7 @@ mod node;
 
 use std::collections::BTreeMap;
 
-use lock_core::testing::limit;
+use lock_testing::limit;
 
 use crate::quorum::client::Client;
 use crate::quorum::node::{Answer, Node, PER_TICK, Question};

@@ -3,7 +3,7 @@
 use crate::complete::scenario;
 use crate::explore::explore;
 use crate::scenario::{Faults, Rule, Scenario, Wrong};
-use lock_core::testing::limit;
+use lock_testing::limit;
 
 /// Each rule, where it is missed, and what goes wrong there.
 pub(crate) fn cases() -> Vec<(Rule, Scenario, Wrong)> {

@@ -4,7 +4,7 @@
 //! on servers it does after a while. So a first that died behind a stranger, where nobody passes the lock on, leaves nobody who
 //! looks; that is no scenario here, and on servers the second does.
 
-use lock_core::testing::limit;
+use lock_testing::limit;
 
 use crate::complete::scenario;
 use crate::explore::explore;

@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use lock_core::testing::limit;
+use lock_testing::limit;
 
 use crate::explore::explore;
 use crate::scenario::{Rule, Scenario, Wrong};

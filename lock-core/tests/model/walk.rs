@@ -1,6 +1,6 @@
 //! Long walks by a seed: more processes, more keys and more faults than every order could be followed of.
 
-use lock_core::testing::limit;
+use lock_testing::limit;
 
 use crate::complete::scenario;
 use crate::modes::permits;

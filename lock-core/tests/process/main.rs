@@ -112,7 +112,7 @@ mod forked {
 
     #[cfg(feature = "redis")]
     pub(crate) fn parent() -> bool {
-        let server = lock_core::testing::RedisServer::start();
+        let server = lock_testing::RedisServer::start();
         let locks = block_on(LockManager::connect(&server.url())).unwrap();
         let [held, dropped, released] =
             ["held", "dropped", "released"].map(|key| locks.lock(key).acquire_blocking().unwrap());

@@ -11,8 +11,8 @@ use axum::Router;
 use axum::extract::{Path, Request};
 use axum::middleware::{Next, from_fn};
 use axum::routing::get;
-use lock_core::testing::RedisServer;
 use lock_core::{LockError, LockLayer, LockManager};
+use lock_testing::RedisServer;
 use rustix::process::{Signal, getpid, kill_process};
 use tokio::net::TcpListener;
 

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use lock_core::testing::limit;
 use lock_core::{
     FencingToken, LockError, LockErrorKind, LockEvent, LockKey, LockManager, LockObserver, Notice, distributed_lock,
     lock_key,
 };
+use lock_testing::limit;
 
 use crate::support::{Down, assert_send, manager, paused};
 

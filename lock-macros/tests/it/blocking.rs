@@ -2,8 +2,8 @@
 
 use std::fmt::Display;
 
-use lock_core::testing::limit;
 use lock_core::{LockError, distributed_lock};
+use lock_testing::limit;
 
 use crate::support::manager;
 

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use lock_core::testing::{RedisServer, Reply, limit};
 use lock_core::{Durability, LockError, LockErrorKind, LockManager, distributed_lock};
+use lock_testing::{RedisServer, Reply, limit};
 
 const SECOND: Duration = Duration::from_secs(1);
 

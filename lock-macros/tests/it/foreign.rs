@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use lock_core::testing::{RedisServer, limit};
 use lock_core::{LockError, LockErrorKind, LockManager, RedisStore, distributed_lock};
+use lock_testing::{RedisServer, limit};
 
 /// What a value is, and the key that `foreign:<value>` locks for it.
 const VALUES: [(&str, &str); 5] = [

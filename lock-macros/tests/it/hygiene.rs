@@ -2,8 +2,8 @@
 
 mod names;
 
-use lock_core::testing::limit;
 use lock_core::{LockError, LockKey, LockManager, distributed_lock};
+use lock_testing::limit;
 
 #[tokio::test]
 #[limit]

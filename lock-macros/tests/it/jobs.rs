@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use lock_core::testing::limit;
 use lock_core::{LockError, LockErrorKind, LockEvent, LockManager, LockObserver, Notice, Striped, distributed_lock};
+use lock_testing::limit;
 use tokio::time::sleep;
 
 use crate::support::paused;

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use lock_core::testing::limit;
 use lock_core::{LockError, LockErrorKind, LockKey, LockManager, LossReason, distributed_lock};
+use lock_testing::limit;
 
 use crate::support::{manager, paused};
 

@@ -1,7 +1,7 @@
 //! Every shape of function over every store.
 
-use lock_core::testing::{EventLog, RedisServer, Reply, limit};
 use lock_core::{LockManager, RedisStore};
+use lock_testing::{EventLog, RedisServer, Reply, limit};
 
 use crate::support::manager;
 use crate::{blocking, returned, shapes};

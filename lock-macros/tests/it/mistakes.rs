@@ -4,8 +4,8 @@ use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 
-use lock_core::testing::limit;
 use lock_core::{LockError, LockErrorKind, LockManager, distributed_lock};
+use lock_testing::limit;
 
 use crate::support::{Down, manager};
 

@@ -1,7 +1,7 @@
 //! Readers, writers and permits.
 
-use lock_core::testing::{RedisServer, limit};
 use lock_core::{LockError, LockErrorKind, LockGuard, LockManager, Mode, RedisStore, distributed_lock};
+use lock_testing::{RedisServer, limit};
 use tokio::sync::Barrier;
 
 use crate::support::manager;

@@ -5,8 +5,8 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use lock_core::testing::limit;
 use lock_core::{LockError, LockErrorKind, LockManager, distributed_lock};
+use lock_testing::limit;
 use tokio::time::sleep;
 
 use crate::support::{Down, assert_send, manager, paused};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lock_core::testing::{EventLog, limit};
 use lock_core::{LockError, LockErrorKind, LockKey, LockManager, MemoryStore, Wait, distributed_lock};
+use lock_testing::{EventLog, limit};
 use tokio::time::{Instant, sleep};
 
 use crate::support::paused;

@@ -6,8 +6,8 @@ use axum::extract::{Path, Request, State};
 use axum::handler::Handler;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
-use lock_core::testing::limit;
 use lock_core::{LockError, LockErrorKind, LockManager, current_lock, distributed_lock};
+use lock_testing::limit;
 use tracing::instrument;
 
 use crate::support::{assert_send, manager};

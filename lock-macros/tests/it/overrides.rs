@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lock_core::testing::limit;
 use lock_core::{LockError, LockErrorKind, LockKey, LockManager, LockRequest, distributed_lock, lock_key, overriding};
+use lock_testing::limit;
 use tokio::time::{Instant, sleep};
 
 use crate::support::{manager, paused};

@@ -3,8 +3,8 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use lock_core::testing::limit;
 use lock_core::{LockError, Result, distributed_lock};
+use lock_testing::limit;
 
 use crate::support::assert_send;
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::testing::limit;
 use lock_core::{LockError, LockManager, Result, distributed_lock};
+use lock_testing::limit;
 
 use crate::support::{assert_send, manager};
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use lock_core::testing::limit;
 use lock_core::{LockError, distributed_lock, sites};
+use lock_testing::limit;
 
 struct Billing;
 struct Stock<T>(T);

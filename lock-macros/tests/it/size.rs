@@ -1,7 +1,7 @@
 //! An annotated future is not much larger than a plain one.
 
-use lock_core::testing::limit;
 use lock_core::{LockError, distributed_lock};
+use lock_testing::limit;
 
 type Large = [u8; 1024];
 

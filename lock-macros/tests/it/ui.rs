@@ -1,6 +1,6 @@
 //! What the compiler says. The goldens belong to the pinned toolchain.
 
-use lock_core::testing::limit;
+use lock_testing::limit;
 
 #[test]
 #[limit(600)]

@@ -94,7 +94,7 @@ impl InspectorHandle {
 
 impl Inspector {
     /// Prepares to inspect the store of a URL: a Redis server, the cluster of a node, or another store that has a
-    /// [`lock_core::Inspector`]. Opens no connection yet.
+    /// [`lock_core::store::Inspector`]. Opens no connection yet.
     ///
     /// With `?key_prefix=prod:` in the URL, it inspects only that namespace. Names, templates and prefixes are given
     /// without the key prefix.

@@ -225,7 +225,7 @@ mod tests {
     use std::sync::mpsc;
     use std::thread;
 
-    use lock_core::testing::limit;
+    use lock_testing::limit;
 
     use super::{SPINS, Table, lock};
 

@@ -178,7 +178,7 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
 mod tests {
     use std::time::{Duration, SystemTime};
 
-    use lock_core::testing::limit;
+    use lock_testing::limit;
 
     use super::Moment;
 

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use lock_core::testing::limit;
 use lock_core::{GrantPath, Holder, LockEventKind, LockObserver};
 use lock_metrics::builder;
+use lock_testing::limit;
 
 use crate::support::{Acquire, Scrape, eventually, holder};
 

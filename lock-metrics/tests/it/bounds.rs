@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use lock_core::testing::limit;
 use lock_core::{GrantPath, LockEventKind, LockObserver, Notice};
 use lock_metrics::builder;
+use lock_testing::limit;
 
 use crate::support::{Acquire, Scrape, holder};
 

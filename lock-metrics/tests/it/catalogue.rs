@@ -4,12 +4,12 @@ use std::collections::HashSet;
 use std::fs;
 use std::time::Duration;
 
-use lock_core::testing::{RedisServer, limit};
 use lock_core::{
     FencingToken, LockError, LockEventKind, LockManager, LockObserver, LossReason, MemberHealth, MemberState, Mode,
     Notice, Purpose, QuorumHealth,
 };
 use lock_metrics::{Inspector, Metric, MetricKind, MetricUnit, builder, catalog};
+use lock_testing::{RedisServer, limit};
 
 use crate::support::{Acquire, Scrape, holder};
 

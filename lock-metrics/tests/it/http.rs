@@ -1,7 +1,7 @@
 //! Tests the listener as an unknown client would use it.
 
 use lock_core::LockEventKind;
-use lock_core::testing::{Stopwatch, limit};
+use lock_testing::{Stopwatch, limit};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;

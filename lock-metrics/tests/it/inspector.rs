@@ -6,9 +6,9 @@ mod roles;
 use std::future::IntoFuture;
 use std::time::Duration;
 
-use lock_core::testing::{RedisServer, Reply, Stopwatch, limit};
 use lock_core::{LockErrorKind, LockManager};
 use lock_metrics::{Inspector, MetricsHandle, builder};
+use lock_testing::{RedisServer, Reply, Stopwatch, limit};
 
 use crate::support::{Scrape, eventually};
 

@@ -5,8 +5,8 @@ use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
 use lock_core::LockEventKind;
-use lock_core::testing::limit;
 use lock_metrics::{LiveState, builder};
+use lock_testing::limit;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};

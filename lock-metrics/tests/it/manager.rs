@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use lock_core::testing::{RedisCluster, limit};
 use lock_core::{AnyBackend, LockError, LockManager, LockRequest, MemoryStore, Quorum};
 use lock_metrics::builder;
+use lock_testing::{RedisCluster, limit};
 
 use crate::support::{Labels, Scrape, eventually};
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use lock_core::testing::limit;
 use lock_core::{LockEvent, LockEventKind, LockObserver};
 use lock_metrics::{MetricsHandle, builder};
+use lock_testing::limit;
 
 use crate::support::{Acquire, Scrape, eventually, holder};
 

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use lock_core::testing::limit;
 use lock_core::{GrantPath, Holder, LockError, LockEventKind, LossReason};
 use lock_metrics::builder;
+use lock_testing::limit;
 
 use crate::support::{Acquire, Scrape, holder};
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use lock_core::testing::limit;
 use lock_core::{FencingToken, GrantPath, Holder, LockError, LockEventKind, LockObserver, LossReason, Mode, Notice};
 use lock_metrics::builder;
+use lock_testing::limit;
 
 use crate::support::{Acquire, Scrape, holder};
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use lock_core::Site;
 use lock_core::attribute::{SITES, linkme};
-use lock_core::testing::limit;
 use lock_metrics::{MetricKind, builder, catalog};
+use lock_testing::limit;
 
 use crate::support::Scrape;
 
@@ -41,7 +41,7 @@ mod elsewhere {
 fn slices_of_one_name_do_not_meet() {
     assert!(elsewhere::SITES.is_empty() && elsewhere::SCHEMES.is_empty());
     assert!(lock_core::sites().count() >= 3);
-    assert!(lock_core::backend::SCHEMES.is_empty());
+    assert!(lock_core::store::contract::backend::SCHEMES.is_empty());
 }
 
 #[test]

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lock_core::testing::{RedisServer, limit};
 use lock_core::{
     FencingToken, LockError, LockEventKind, LockManager, LockObserver, MemoryStore, Mode, Notice, Purpose, RedisStore,
 };
 use lock_metrics::{MetricsHandle, builder};
+use lock_testing::{RedisServer, limit};
 
 use crate::support::{Acquire, Scrape, holder};
 

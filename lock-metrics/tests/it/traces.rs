@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use lock_core::testing::limit;
 use lock_core::{GrantPath, LockEventKind, LockManager};
 use lock_metrics::{InstallError, MetricsHandle, builder, catalog};
+use lock_testing::limit;
 use opentelemetry::trace::{TraceContextExt as _, TracerProvider as _};
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, SystemTime};
 
-use lock_core::testing::limit;
 use lock_core::{LockError, LockManager, MemoryStore};
 use lock_metrics::{MetricsHandle, builder};
+use lock_testing::limit;
 
 use crate::support::{Scrape, eventually};
 

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use lock_core::testing::limit;
 use lock_core::{GrantPath, LockEventKind, LockManager};
 use lock_metrics::{LIVE_VIEW_CSP, MetricsHandle, builder};
+use lock_testing::limit;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
@@ -172,7 +172,7 @@ fn who_blocked_whom_is_kept_when_the_wait_is_over_and_bounded() {
 #[tokio::test]
 #[limit]
 async fn the_page_says_that_it_knows_only_its_process_and_shows_the_fleet_where_it_is_inspected() {
-    let server = lock_core::testing::RedisServer::start();
+    let server = lock_testing::RedisServer::start();
     let metrics = builder().build().unwrap();
     let locks = LockManager::connect(&server.url()).await.unwrap();
     locks.observe(metrics.observer());

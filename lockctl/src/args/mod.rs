@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 use clap::builder::NonEmptyStringValueParser;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
-use lock_core::{JobVersion, LockError, LockKey, OwnerId};
+use lock_core::store::JobVersion;
+use lock_core::{LockError, LockKey, OwnerId};
 
 use crate::args::address::Address;
 use crate::args::help::{MORE, RUN};

@@ -3,7 +3,8 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use lock_core::{JobVersion, LockKey, Wait};
+use lock_core::store::JobVersion;
+use lock_core::{LockKey, Wait};
 
 use crate::values;
 

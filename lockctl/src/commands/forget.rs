@@ -1,7 +1,8 @@
 //! The command that has work done again.
 
+use lock_core::store::JobVersion;
 use lock_core::text::visible;
-use lock_core::{JobVersion, LockKey, LockManager, LockManagerBuilder};
+use lock_core::{LockKey, LockManager, LockManagerBuilder};
 use serde_json::json;
 
 use crate::audit;

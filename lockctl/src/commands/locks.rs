@@ -1,7 +1,8 @@
 //! The commands that run once.
 
+use lock_core::LockKey;
 use lock_core::inspect::{EntryState, FleetReader, LockEntry};
-use lock_core::{JobRecord, LockKey};
+use lock_core::store::JobRecord;
 use serde_json::{Value, json};
 
 use crate::args::Wanted;

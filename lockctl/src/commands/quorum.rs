@@ -1,7 +1,8 @@
 //! What the members of a quorum say of a key, the beginning of a quorum, and what is done at all of its members.
 
 use lock_core::inspect::FleetReader;
-use lock_core::{Freed, LockError, LockKey, LockManager, LockManagerBuilder, NodeReport, Quorum, SyncReport};
+use lock_core::store::Freed;
+use lock_core::{LockError, LockKey, LockManager, LockManagerBuilder, NodeReport, Quorum, SyncReport};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 

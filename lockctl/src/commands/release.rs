@@ -1,8 +1,8 @@
 //! The command that takes a lock away.
 
-use lock_core::Freed;
 use lock_core::LockKey;
 use lock_core::inspect::{EntryState, FleetReader, LockEntry};
+use lock_core::store::Freed;
 use serde_json::json;
 
 use crate::args::Expected;

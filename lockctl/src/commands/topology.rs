@@ -56,7 +56,7 @@ pub(crate) fn add_vote(document: &mut Value, server: &Server) {
         Duration::MAX => None,
         left => u64::try_from(left.as_millis()).ok(),
     }));
-    document["member_lists"] = server.lists.iter().map(lock_core::MemberList::to_text).collect();
+    document["member_lists"] = server.lists.iter().map(lock_core::store::MemberList::to_text).collect();
     document["problem"] = json!(server.problem);
 }
 

@@ -25,7 +25,7 @@ pub(crate) fn table(listing: &Listing) -> Option<String> {
 }
 
 pub(crate) fn many_json(listing: &Listing) -> Vec<Value> {
-    let one = |(key, mark): &(lock_core::LockKey, lock_core::DoneMark)| {
+    let one = |(key, mark): &(lock_core::LockKey, lock_core::store::DoneMark)| {
         json!({
             "key": key.as_str(),
             "version": mark.version.as_str(),

@@ -1,8 +1,9 @@
 //! What is remembered of jobs: as text, as a table and as JSON.
 
+use lock_core::LockKey;
 use lock_core::inspect::{EntryState, LockEntry};
+use lock_core::store::JobRecord;
 use lock_core::text::human;
-use lock_core::{JobRecord, LockKey};
 use serde_json::{Value, json};
 
 use crate::listing::Listing;

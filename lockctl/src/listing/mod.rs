@@ -6,7 +6,8 @@ pub(crate) mod job;
 use std::cmp::Reverse;
 
 use lock_core::inspect::{EntryState, FleetHolder, FleetReader, LockEntry, ScanOptions};
-use lock_core::{DoneMark, JobRecord, LockError, LockKey};
+use lock_core::store::{DoneMark, JobRecord};
+use lock_core::{LockError, LockKey};
 use serde_json::{Value, json};
 
 use crate::args::Scope;

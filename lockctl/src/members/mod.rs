@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::inspect::{EntryState, FleetReader, LockEntry};
-use lock_core::{DoneMark, JobRecord, JobVersion, LockError, LockKey};
+use lock_core::store::{DoneMark, JobRecord, JobVersion};
+use lock_core::{LockError, LockKey};
 use tokio::task::JoinSet;
 
 use crate::args::Wanted;

@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use lock_core::store::JobVersion;
 use lock_core::text::{human, visible};
 use lock_core::{
-    JobVersion, LockError, LockErrorKind, LockGuard, LockLabel, LockManager, LockManagerBuilder, ReleaseOutcome, Wait,
+    LockError, LockErrorKind, LockGuard, LockLabel, LockManager, LockManagerBuilder, ReleaseOutcome, Wait,
 };
 use rustix::process::kill_current_process_group;
 

@@ -1,6 +1,6 @@
 //! The fleet of a Redis Cluster, seen through one of its nodes.
 
-use lock_core::testing::{RedisCluster, Reply, limit};
+use lock_testing::{RedisCluster, Reply, limit};
 
 use crate::program::{lockctl, watch};
 use crate::{shown_owner, take};
@@ -65,7 +65,7 @@ async fn every_master_is_reached_by_tls_and_under_the_name_it_announces() {
         |name: &str| std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../lock-core/tests/it/tls").join(name);
     let authority = file("authority.pem");
     // One master, so that its certificate need not cover the cluster bus too.
-    let settings = lock_core::testing::RedisServer::builder()
+    let settings = lock_testing::RedisServer::builder()
         .with_tls(&file("server.pem"), &file("server.key"))
         .with("tls-ca-cert-file", &authority.display().to_string())
         .with("tls-cluster", "yes")

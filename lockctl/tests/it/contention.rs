@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_core::LockManager;
-use lock_core::testing::{RedisServer, limit};
+use lock_testing::{RedisServer, limit};
 use serde_json::Value;
 
 use crate::program::lockctl;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use lock_core::testing::limit;
+use lock_testing::limit;
 
 use crate::program::{Ended, lockctl_at};
 

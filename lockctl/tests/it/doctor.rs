@@ -1,6 +1,6 @@
 //! What `lockctl doctor` prints, for people and for programs.
 
-use lock_core::testing::{PostgresServer, RedisServer, limit};
+use lock_testing::{PostgresServer, RedisServer, limit};
 
 use crate::program::{Ended, lockctl, lockctl_at};
 

@@ -1,6 +1,6 @@
 //! Completion scripts and man pages.
 
-use lock_core::testing::limit;
+use lock_testing::limit;
 use std::process::Command;
 
 use crate::program::lockctl_at;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lock_core::testing::{RedisServer, limit};
 use lock_core::{LockError, LockManager};
+use lock_testing::{RedisServer, limit};
 
 use crate::program::{lockctl, lockctl_at};
 

@@ -29,8 +29,8 @@ mod why;
 
 use std::time::Duration;
 
-use lock_core::testing::{RedisServer, Reply, limit};
 use lock_core::{LockGuard, LockManager};
+use lock_testing::{RedisServer, Reply, limit};
 use serde_json::Value;
 
 use crate::program::{Ended, lockctl, watch};

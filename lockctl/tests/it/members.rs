@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lock_core::testing::{RedisServer, Reply, limit};
 use lock_core::{LockGuard, LockManager};
+use lock_testing::{RedisServer, Reply, limit};
 
 use crate::program::{lockctl_at, watch_at};
 

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::process::{Command, Stdio};
 
 use lock_core::LockManager;
-use lock_core::testing::{RedisServer, limit};
+use lock_testing::{RedisServer, limit};
 
 use crate::program::{Ended, lockctl, lockctl_at};
 use crate::take;

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use lock_core::LockManager;
 use lock_core::inspect::FleetReader;
-use lock_core::testing::{RedisServer, limit};
-use lock_core::{JobVersion, LockManager};
+use lock_core::store::JobVersion;
+use lock_testing::{RedisServer, limit};
 
 use crate::program::{Ended, lockctl, lockctl_at};
 

@@ -1,7 +1,7 @@
 //! Locks of other libraries, and of other namespaces.
 
 use lock_core::LockManager;
-use lock_core::testing::{RedisServer, Reply, limit};
+use lock_testing::{RedisServer, Reply, limit};
 
 use crate::program::{lockctl, lockctl_at, shell};
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use lock_core::testing::{PostgresServer, limit};
 use lock_core::{LockGuard, LockManager, LossReason, Renew};
 use lock_metrics::{Inspector, builder};
 use lock_postgres as _;
+use lock_testing::{PostgresServer, limit};
 
 use crate::program::lockctl_at;
 

@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use lock_core::testing::RedisServer;
+use lock_testing::RedisServer;
 use serde_json::Value;
 
 /// The outcome of a run.

@@ -1,7 +1,7 @@
 //! A quorum: its beginning, and what its members say.
 
 use lock_core::LockManager;
-use lock_core::testing::{RedisServer, limit};
+use lock_testing::{RedisServer, limit};
 
 use crate::program::lockctl_at;
 

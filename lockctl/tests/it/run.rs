@@ -13,7 +13,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use lock_core::Clock;
-use lock_core::testing::{RedisServer, Reply, Stopwatch, limit};
+use lock_testing::{RedisServer, Reply, Stopwatch, limit};
 
 use crate::program::{Ended, lockctl, lockctl_at};
 use crate::take;

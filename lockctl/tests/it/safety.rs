@@ -1,7 +1,7 @@
 //! What must never be printed, and servers that do not answer.
 
 use lock_core::LockManager;
-use lock_core::testing::{RedisServer, limit};
+use lock_testing::{RedisServer, limit};
 
 use crate::program::{lockctl, lockctl_at};
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lock_core::testing::{RedisServer, limit};
 use lock_core::{LockManager, LossReason};
+use lock_testing::{RedisServer, limit};
 use serde_json::Value;
 
 use crate::program::lockctl;

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use lock_core::testing::{RedisCluster, RedisSentinels, RedisServer, Stopwatch, limit};
-use lock_core::{LockManager, LossReason, MemberList, QuorumMember, RedisStore};
+use lock_core::store::{MemberList, QuorumMember};
+use lock_core::{LockManager, LossReason, RedisStore};
+use lock_testing::{RedisCluster, RedisSentinels, RedisServer, Stopwatch, limit};
 use serde_json::Value;
 
 use crate::program::{Ended, lockctl_at};

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use lock_core::testing::{RedisServer, Stopwatch, limit};
-use lock_core::{LockManager, MemberList, QuorumMember, RedisStore};
+use lock_core::store::{MemberList, QuorumMember};
+use lock_core::{LockManager, RedisStore};
+use lock_testing::{RedisServer, Stopwatch, limit};
 use serde_json::Value;
 
 use crate::jobs::{HOUR, miss, run};

@@ -4,11 +4,11 @@ use std::net::TcpListener;
 use std::process::Command;
 use std::time::Duration;
 
-use lock_core::testing::{RedisServer, Reply, limit};
 use lock_core::{
     FencedWrite, FencingGate, LockEvent, LockGuard, LockLabel, LockManager, LockObserver, Notice, Renew, observe_all,
 };
 use lock_metrics::{LockMetrics, MetricsHandle};
+use lock_testing::{RedisServer, Reply, limit};
 use serde_json::Value;
 
 use crate::program::{Ended, lockctl, lockctl_at, watch};
@@ -337,7 +337,8 @@ async fn a_namespace_and_a_server_that_is_away() {
 #[tokio::test]
 #[limit]
 async fn what_its_holder_waits_for_is_named_and_a_ring_is_a_deadlock() {
-    use lock_core::{Blocked, BlockedNotes as _, FencingToken, LockKey, RedisStore};
+    use lock_core::store::BlockedNotes as _;
+    use lock_core::{Blocked, FencingToken, LockKey, RedisStore};
 
     let server = RedisServer::start();
     let locks = LockManager::connect(&server.url()).await.unwrap();

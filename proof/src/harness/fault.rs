@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use lock_core::testing::{Direction, FaultProxy};
+use lock_testing::{Direction, FaultProxy};
 
 use crate::harness::TTL;
 use crate::harness::refusal::{Refusal, assert_answers};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use lock_core::testing::FaultProxy;
+use lock_testing::FaultProxy;
 
 use crate::harness::resource::Resource;
 use crate::harness::servers::Topology;

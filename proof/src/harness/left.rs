@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use lock_core::testing::{RedisServer, Reply};
+use lock_testing::{RedisServer, Reply};
 
 use crate::harness::servers::Topology;
 

@@ -3,7 +3,7 @@
 use std::fs;
 
 use fastrand::Rng;
-use lock_core::testing::{RedisServer, Reply};
+use lock_testing::{RedisServer, Reply};
 
 use crate::harness::servers::{eventually, ok, without_snapshot};
 

@@ -10,7 +10,7 @@ mod sentinel;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use lock_core::testing::{RedisServer, Reply};
+use lock_testing::{RedisServer, Reply};
 
 pub(crate) use cluster::Cluster;
 pub(crate) use one::One;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::testing::RedisServer;
+use lock_testing::RedisServer;
 
 use crate::harness::fleet::Fleet;
 use crate::harness::servers::{Change, Topology};

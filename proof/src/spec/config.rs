@@ -163,7 +163,7 @@ pub(super) fn actions(module: &str) -> Vec<String> {
 mod tests {
     use std::path::Path;
 
-    use lock_core::testing::limit;
+    use lock_testing::limit;
 
     use super::{Wanted, read, read_all};
 

@@ -77,7 +77,7 @@ fn count(module: &str, action: &str, rows: &[Row], happened: &[&Counts]) -> Coun
 mod tests {
     use std::path::Path;
 
-    use lock_core::testing::limit;
+    use lock_testing::limit;
 
     use super::{counts, table};
     use crate::spec::config::{Row, Wanted, read_all};

@@ -188,7 +188,7 @@ fn distinct(line: &str) -> Option<u64> {
 mod tests {
     use std::time::Duration;
 
-    use lock_core::testing::limit;
+    use lock_testing::limit;
 
     use super::Until;
 

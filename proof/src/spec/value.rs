@@ -35,7 +35,7 @@ fn split<'a>(text: &'a str, between: &str) -> Vec<&'a str> {
 
 #[cfg(test)]
 mod tests {
-    use lock_core::testing::limit;
+    use lock_testing::limit;
 
     use super::parts;
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use lock_core::testing::limit;
+use lock_testing::limit;
 
 use crate::crate_file;
 

@@ -1,6 +1,6 @@
 //! What cannot be done is said in one sentence.
 
-use lock_core::testing::limit;
+use lock_testing::limit;
 
 use crate::{Scratch, complained, crate_file, proof};
 

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use lock_core::testing::limit;
+use lock_testing::limit;
 use serde_json::{Value, json};
 
 use crate::{Scratch, complained, crate_file, proof, said};

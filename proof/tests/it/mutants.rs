@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use lock_core::testing::limit;
+use lock_testing::limit;
 
 use crate::{complained, crate_file};
 

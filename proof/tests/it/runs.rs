@@ -2,7 +2,7 @@
 
 use std::process::Output;
 
-use lock_core::testing::limit;
+use lock_testing::limit;
 use serde_json::Value;
 
 use crate::{Scratch, complained, crate_file, proof, said};

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-use lock_core::testing::limit;
+use lock_testing::limit;
 
 use crate::{complained, crate_file, proof, said};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use lock_core::testing::limit;
+use lock_testing::limit;
 
 use crate::{Scratch, complained, crate_file, proof, said};
 

@@ -7,8 +7,8 @@
 use std::error::Error;
 
 use lock_core::LockManager;
-use lock_core::testing::PostgresServer;
 use lock_postgres as _;
+use lock_testing::PostgresServer;
 use tokio::time::Instant;
 use tokio_postgres::{Client, NoTls};
 

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lock_core::testing::PostgresServer;
 use lock_core::{LockError, LockManager};
 use lock_postgres as _;
+use lock_testing::PostgresServer;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tokio_postgres::{Client, NoTls};
 

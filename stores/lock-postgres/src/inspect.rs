@@ -1,9 +1,8 @@
 //! Who holds which lock, for people and for programs.
 
-use lock_core::{
-    Freed, Inspector, JobRecord, JobRecords as _, LockEntry, LockKey, Result, Revocation, ScanPage, ScanPosition,
-    Waiter,
-};
+use lock_core::{LockKey, Result};
+use lock_store::LockEntry;
+use lock_store::{Freed, Inspector, JobRecord, JobRecords as _, Revocation, ScanPage, ScanPosition, Waiter};
 
 use crate::calls::call::Call;
 use crate::store::PostgresStore;

@@ -16,5 +16,5 @@ mod url;
 pub use pin::{Statement, admit, mark_done, pin};
 pub use store::PostgresStore;
 
-lock_core::register_store_scheme!(&["postgres", "postgresql"], |url| PostgresStore::new(url)
+lock_store::register_store_scheme!(&["postgres", "postgresql"], |url| PostgresStore::new(url)
     .map(lock_core::AnyBackend::new));

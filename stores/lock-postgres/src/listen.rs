@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use lock_core::{Claim, Grant, Inbox, LockError, LockKey, OwnerId, Result};
+use lock_core::{LockError, LockKey, OwnerId, Result};
+use lock_store::{Claim, Grant, Inbox};
 use tokio::sync::mpsc;
 use tokio_postgres::AsyncMessage;
 use tokio_postgres::types::Type;

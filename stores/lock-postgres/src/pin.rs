@@ -1,6 +1,7 @@
 //! What a program sends in its own transaction, as text and values for any driver.
 
-use lock_core::{FencingToken, JobVersion, LockGuard};
+use lock_core::{FencingToken, LockGuard};
+use lock_store::JobVersion;
 
 /// A statement for the user's transaction: a text, and its values, which are a key, a token and, of [`mark_done`], a version.
 ///
@@ -66,7 +67,7 @@ pub fn admit(resource: &str, token: FencingToken) -> Statement {
 /// Send it first, right after `BEGIN`. SQLSTATE `LK005` says that it is done already, and the others are those of [`pin`]: roll back.
 ///
 /// ```no_run
-/// # use lock_core::JobVersion;
+/// # use lock_store::JobVersion;
 /// # async fn migrate(locks: lock_core::LockManager, mut db: tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
 /// let version = JobVersion::new("0042")?;
 /// locks.lock("migrate:orders").once_for("0042").run(async |guard| {

@@ -4,7 +4,7 @@ mod crowd;
 mod server;
 mod steps;
 
-use lock_core::testing::PostgresServer;
+use lock_testing::PostgresServer;
 use serde::{Deserialize, Serialize};
 
 use crate::Result;

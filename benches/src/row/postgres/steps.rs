@@ -5,9 +5,8 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use lock_core::{
-    AcquireRequest, Attempt, Claim, HolderInfo, LockBackend as _, LockGuard, LockKey, LockManager, Release, Renewal,
-};
+use lock_core::store::{AcquireRequest, Attempt, Claim, Release, Renewal};
+use lock_core::{HolderInfo, LockBackend as _, LockGuard, LockKey, LockManager};
 use lock_postgres::PostgresStore;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;

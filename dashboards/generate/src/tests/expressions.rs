@@ -1,6 +1,6 @@
 //! Checks every query and every text against the catalogue, in both directions.
 
-use lock_core::testing::limit;
+use lock_testing::limit;
 use std::collections::BTreeSet;
 
 use lock_metrics::catalog;

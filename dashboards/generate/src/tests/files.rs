@@ -1,6 +1,6 @@
 //! Tests the files in `dashboards/`.
 
-use lock_core::testing::limit;
+use lock_testing::limit;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};

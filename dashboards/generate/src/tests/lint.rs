@@ -2,7 +2,7 @@
 //! and is not meant to be built from source. The rules here are stricter where that costs nothing: every kind of panel
 //! is checked, and only two rules have an exception.
 
-use lock_core::testing::limit;
+use lock_testing::limit;
 use serde_json::Value;
 
 use crate::generate::dashboards;

@@ -2,7 +2,7 @@
 //!
 //! It is strict: it refuses unknown syntax. `promtool` checks the same text end to end.
 
-use lock_core::testing::limit;
+use lock_testing::limit;
 
 /// A parsed query.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! Rules must survive a real fleet: duplicate series, one bad scrape, and foreign settings.
 
-use lock_core::testing::limit;
+use lock_testing::limit;
 
 use crate::generate::settings::TABLE;
 use crate::generate::{Rule, Settings, files, rules};

@@ -1,6 +1,6 @@
 //! MariaDB, with statements that MySQL understands too.
 
-use lock_core::testing::limit;
+use lock_testing::limit;
 use std::process::{Child, Command, Stdio};
 
 use crate::program::eventually;

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use lock_core::testing::{PostgresServer, limit};
+use lock_testing::{PostgresServer, limit};
 
 use crate::program::eventually;
 use crate::sql::session::Session;

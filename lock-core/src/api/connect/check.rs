@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::manager::{LockManager, LockManagerBuilder};
-use crate::contract::backend::{AcquireRequest, Claim, Release};
 use crate::engine::shared::Caller;
-use crate::types::error::{LockError, LockErrorKind, Result};
-use crate::types::key::LockKey;
-use crate::types::owner::HolderInfo;
+use lock_store::contract::backend::{AcquireRequest, Claim, Release};
+use lock_store::types::error::{LockError, LockErrorKind, Result};
+use lock_store::types::key::LockKey;
+use lock_store::types::owner::HolderInfo;
 
 /// The longest lease of the trial lock. It is shorter if the manager's leases are shorter.
 const TTL: Duration = Duration::from_secs(6);

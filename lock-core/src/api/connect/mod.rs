@@ -1,17 +1,15 @@
 //! Makes a manager from a URL, options and the environment.
 
 mod check;
-#[cfg(feature = "redis")]
-pub(crate) mod redlock;
 
 use std::env::VarError;
 
 use crate::api::manager::{LockManager, LockManagerBuilder};
-use crate::contract::backend::{AnyBackend, opened};
-use crate::stores::memory::MemoryStore;
-use crate::types::error::{LockError, Result};
-use crate::types::options::{LockOptions, NAMES};
-use crate::types::url::{StoreUrl, explained};
+use crate::memory::MemoryStore;
+use lock_store::contract::backend::{AnyBackend, opened};
+use lock_store::types::error::{LockError, Result};
+use lock_store::types::options::{LockOptions, NAMES};
+use lock_store::types::url::{StoreUrl, explained};
 
 impl LockManager {
     /// Connects to the store that a URL names, and checks that it answers.
@@ -211,9 +209,13 @@ pub(crate) fn open(mut url: StoreUrl) -> Result<(AnyBackend, Option<String>)> {
         "memory" => AnyBackend::new(MemoryStore::named(url.address.trim_start_matches('/'))),
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "valkey" | "valkeys" | "redis+unix" | "unix" | "redis+sentinel" | "rediss+sentinel"
-        | "redis+cluster" | "rediss+cluster" => AnyBackend::new(crate::stores::redis::RedisStore::read(url)?),
-        #[cfg(feature = "redis")]
-        "redlock" | "redlocks" => AnyBackend::new(crate::stores::quorum::Quorum::read(url)?),
+        | "redis+cluster" | "rediss+cluster" => AnyBackend::new(lock_redis::RedisStore::read(url)?),
+        #[cfg(all(feature = "redis", feature = "quorum"))]
+        "redlock" | "redlocks" => AnyBackend::new(lock_quorum::Quorum::read(url)?),
+        #[cfg(all(feature = "redis", not(feature = "quorum")))]
+        "redlock" | "redlocks" => {
+            return Err(LockError::misconfigured("this build has no quorum; enable the feature `quorum` of lock-core"));
+        }
         #[cfg(not(feature = "redis"))]
         "redis" | "rediss" | "valkey" | "valkeys" | "redis+unix" | "unix" | "redis+sentinel" | "rediss+sentinel"
         | "redis+cluster" | "rediss+cluster" | "redlock" | "redlocks" => {
@@ -251,7 +253,7 @@ mod tests {
 
     use super::configured;
     use crate::api::manager::LockManager;
-    use crate::types::options::{Renew, Wait};
+    use lock_store::types::options::{Renew, Wait};
 
     fn with(variables: &[(&str, &str)]) -> crate::Result<LockManager> {
         let find =

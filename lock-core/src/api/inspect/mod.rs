@@ -8,15 +8,16 @@ mod topology;
 use std::fmt;
 
 use crate::api::connect::open;
-use crate::contract::backend::{AnyBackend, Blocked, Finding, Freed, JobRecord, Revocation, RevokeFrom};
-use crate::types::error::{LockError, Result};
-use crate::types::key::LockKey;
-use crate::types::owner::OwnerId;
-use crate::types::url::StoreUrl;
+use lock_store::contract::backend::{AnyBackend, Blocked, Finding, Freed, JobRecord, Revocation, RevokeFrom};
+use lock_store::types::error::{LockError, Result};
+use lock_store::types::key::LockKey;
+use lock_store::types::owner::OwnerId;
+use lock_store::types::url::StoreUrl;
 
-pub use crate::contract::backend::{EntryState, FleetHolder, LockEntry, Waiter};
-pub use crate::stores::redis::inspect::{Part, Server, Topology};
+pub use lock_redis::inspect::{Part, Server};
+pub use lock_store::contract::backend::{EntryState, FleetHolder, LockEntry, Waiter};
 pub use scan::{Scan, ScanOptions};
+pub use topology::Topology;
 
 /// Reads the locks of all processes that use one store. The store is a Redis server, the master that sentinels name, a
 /// Redis Cluster, or any other store that has an [`Inspector`](crate::Inspector).
@@ -286,7 +287,7 @@ impl FleetReader {
             Err(_) => "failed",
         };
         let (node, key) = (at.as_ref().map_or(self.node(), AnyBackend::name), key.as_str());
-        let Revocation { from, actor, reason } = revocation;
+        let Revocation { from, actor, reason, .. } = revocation;
         let owner = if let RevokeFrom::Owner(owner) = from { Some(*owner) } else { None };
         tracing::warn!(
             target: "lock_core::audit",

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
 use crate::api::inspect::FleetReader;
-use crate::contract::backend::{DoneMark, EntryState, JobRecord, JobVersion, LockEntry, ScanPosition};
-use crate::types::error::Result;
-use crate::types::key::LockKey;
-use crate::types::system::clock::Clock;
+use lock_store::contract::backend::{DoneMark, EntryState, JobRecord, JobVersion, LockEntry, ScanPosition};
+use lock_store::types::error::Result;
+use lock_store::types::key::LockKey;
+use lock_store::types::system::clock::Clock;
 
 /// Sets which keys a [`Scan`] visits, and how much it may cost.
 ///

@@ -1,13 +1,40 @@
 //! Finds the servers behind a URL.
 
-use crate::api::connect::{open, redlock};
+use crate::api::connect::open;
 use crate::api::inspect::FleetReader;
-use crate::contract::backend::AnyBackend;
-use crate::stores::quorum::Quorum;
-use crate::stores::redis::RedisStore;
-use crate::stores::redis::inspect::Topology;
-use crate::types::error::Result;
-use crate::types::url::StoreUrl;
+use lock_quorum::{Quorum, take_members};
+use lock_redis::RedisStore;
+use lock_redis::inspect::{Server, of_members, of_store};
+use lock_store::contract::backend::{AnyBackend, LockBackend as _};
+use lock_store::types::error::Result;
+use lock_store::types::options::Durability;
+use lock_store::types::url::StoreUrl;
+
+/// The servers behind one URL, as they were found.
+///
+/// ```no_run
+/// use lock_core::inspect::Topology;
+///
+/// # async fn demo() -> Result<(), lock_core::LockError> {
+/// let topology = Topology::read("redis+sentinel://10.0.0.1,10.0.0.2,10.0.0.3/mymaster?acks=1").await?;
+/// for server in &topology.servers {
+///     println!("{} ({}): {:?}", server.name, server.part.as_str(), server.problem);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Topology {
+    /// `server`, `sentinel`, `cluster` or `quorum`.
+    pub kind: &'static str,
+    /// Where locks must have arrived before they count, if their requests do not say: that of the URL.
+    pub durability: Durability,
+    /// Of a quorum: how many members must grant a lock.
+    pub majority: Option<usize>,
+    /// Every server that is known: each master with its replicas after it, then sentinels.
+    pub servers: Vec<Server>,
+}
 
 impl Topology {
     /// Asks every server behind a URL of Redis: one server, sentinels, a cluster or a quorum.
@@ -27,11 +54,13 @@ impl Topology {
         let mut url = StoreUrl::read(url);
         if !url.is_quorum() {
             url.take_key_prefix()?;
-            return Self::of_store(&RedisStore::read(url)?).await;
+            let store = RedisStore::read(url)?;
+            let (kind, servers) = of_store(&store).await?;
+            return Ok(Self { kind, durability: store.durability(), majority: None, servers });
         }
-        let (members, quorum) = (redlock::take_members(&mut url.clone())?, Quorum::read(url)?);
-        let mut topology = Self::of_members(members, quorum.list()).await;
-        for server in &mut topology.servers {
+        let (members, quorum) = (take_members(&mut url.clone())?, Quorum::read(url)?);
+        let mut servers = of_members(members, quorum.list()).await;
+        for server in &mut servers {
             server.excluded_for = server.excluded_for.filter(|_| !quorum.remembers());
             let other = server.lists.iter().find(|other| !quorum.fits(other));
             server.disagrees = other.is_some();
@@ -40,7 +69,8 @@ impl Topology {
                 Some(format!("it also serves a quorum of {} of the members {}", other.majority, other.names.join(", ")))
             });
         }
-        Ok(topology)
+        let majority = Some(quorum.list().majority);
+        Ok(Self { kind: "quorum", durability: Durability::Master, majority, servers })
     }
 }
 
@@ -67,7 +97,7 @@ impl FleetReader {
         }
         // Finds mistakes in the list as a whole.
         Quorum::read(url.clone())?;
-        let members = redlock::take_members(&mut url)?.into_iter().map(AnyBackend::new);
+        let members = take_members(&mut url)?.into_iter().map(AnyBackend::new);
         Ok(members.map(|member| Self::of(member).within(prefix.as_deref())).collect())
     }
 }

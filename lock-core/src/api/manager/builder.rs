@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::manager::{Inner, LockManager};
-use crate::contract::backend::DynBackend;
-use crate::contract::event::{LockObserver, Notice, Observers};
+use crate::api::striped::stripe::Stripings;
 use crate::engine::keeper;
 use crate::engine::report::event_context::Origin;
 use crate::engine::watch::following::Following;
-use crate::types::error::Result;
-use crate::types::naming::prefix::check_key_prefix;
-use crate::types::options::{HandoffLimits, LockOptions, setters};
-use crate::types::stripe::Stripings;
+use lock_store::contract::backend::DynBackend;
+use lock_store::contract::event::{LockObserver, Notice, Observers};
+use lock_store::types::error::Result;
+use lock_store::types::naming::prefix::check_key_prefix;
+use lock_store::types::options::{HandoffLimits, LockOptions, setters};
 
 /// Builds a [`LockManager`].
 ///

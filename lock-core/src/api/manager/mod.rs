@@ -6,22 +6,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::lock::LockRequest;
-use crate::contract::backend::{AnyBackend, DynBackend, JobRecord, LockBackend, SyncReport};
-use crate::contract::event::{LockObserver, Observers};
+use crate::api::striped::stripe::Stripings;
 use crate::engine::acquire::all::in_order;
 use crate::engine::handle::EngineHandle;
 use crate::engine::report::event_context::Origin;
 use crate::engine::shared::{Caller, Engine};
 use crate::engine::watch::following::Following;
-use crate::stores::memory::MemoryStore;
-use crate::types::error::{LockError, Result};
-use crate::types::key::LockKey;
-use crate::types::mode::Mode;
-use crate::types::naming::{IntoLockKey, RequestedKeys};
-use crate::types::options::{HandoffLimits, LockOptions};
-use crate::types::order::LockOrder;
-use crate::types::owner::Holder;
-use crate::types::stripe::Stripings;
+use crate::memory::MemoryStore;
+use lock_store::contract::backend::{AnyBackend, DynBackend, JobRecord, LockBackend, SyncReport};
+use lock_store::contract::event::{LockObserver, Observers};
+use lock_store::types::error::{LockError, Result};
+use lock_store::types::key::LockKey;
+use lock_store::types::mode::Mode;
+use lock_store::types::naming::{IntoLockKey, RequestedKeys};
+use lock_store::types::options::{HandoffLimits, LockOptions};
+use lock_store::types::order::LockOrder;
+use lock_store::types::owner::Holder;
 
 pub use builder::LockManagerBuilder;
 

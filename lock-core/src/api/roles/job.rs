@@ -6,9 +6,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::api::guard::LockGuard;
 use crate::api::lock::LockRequest;
 use crate::api::protect;
-use crate::types::error::{LockError, LockErrorKind, Result};
-use crate::types::options::MAX_TTL;
-use crate::types::system::clock::wall_clock;
+use lock_store::types::error::{LockError, LockErrorKind, Result};
+use lock_store::types::options::MAX_TTL;
+use lock_store::types::system::clock::wall_clock;
 
 /// The shortest period. A start of a schedule may be late by a tenth of the period.
 const MIN_PERIOD: Duration = Duration::from_secs(1);

@@ -7,14 +7,14 @@ use crate::api::guard::LockGuard;
 use crate::api::lock::LockRequest;
 use crate::api::manager::LockManager;
 use crate::api::protect::{self, Drive};
-use crate::contract::backend::{BoxFuture, DoneMark, DynBackend, JobVersion};
 use crate::engine::shared::{Caller, Engine};
-use crate::types::error::{LockError, LockErrorKind, LossReason, Result};
-use crate::types::key::LockKey;
-use crate::types::naming::{IntoLockKey, RequestedKeys};
-use crate::types::options::command_timeout;
-use crate::types::system::blocking::block_on;
-use crate::types::system::clock::{Timestamp, jitter};
+use lock_store::contract::backend::{BoxFuture, DoneMark, DynBackend, JobVersion};
+use lock_store::types::error::{LockError, LockErrorKind, LossReason, Result};
+use lock_store::types::key::LockKey;
+use lock_store::types::naming::{IntoLockKey, RequestedKeys};
+use lock_store::types::options::command_timeout;
+use lock_store::types::system::blocking::block_on;
+use lock_store::types::system::clock::{Timestamp, jitter};
 
 /// How long reading or writing a mark is retried while the lock is held.
 const TRY_FOR: Duration = Duration::from_secs(10);

@@ -7,19 +7,19 @@ use std::time::Duration;
 
 use crate::api::guard::LockGuard;
 use crate::api::lock::LockRequest;
+use crate::api::outcome::FromLockError;
 use crate::api::protect;
 use crate::api::striped::Striped;
-use crate::contract::event::Purpose;
+use crate::api::striped::stripe::key_of;
 use crate::engine::context;
 use crate::engine::shared::{Caller, FAIR_TIME};
-use crate::types::error::{LockError, LockErrorKind, Result};
-use crate::types::key::{LockKey, LockLabel};
-use crate::types::naming::RequestedKeys;
-use crate::types::options::{LockOptions, Wait, setters};
-use crate::types::outcome::FromLockError;
-use crate::types::stripe::key_of;
-use crate::types::system::blocking::{block_on, yielding};
-use crate::types::system::clock::Timestamp;
+use lock_store::contract::event::Purpose;
+use lock_store::types::error::{LockError, LockErrorKind, Result};
+use lock_store::types::key::{LockKey, LockLabel};
+use lock_store::types::naming::RequestedKeys;
+use lock_store::types::options::{LockOptions, Wait, setters};
+use lock_store::types::system::blocking::{block_on, yielding};
+use lock_store::types::system::clock::Timestamp;
 
 /// How often a request that queues for one stripe tries the others: the stripe's holder may have died.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -126,10 +126,10 @@ impl AnyStripe {
         let engine = self.striped.manager.engine();
         let started = engine.clock.now();
         // One budget for all stages. The tries may use half of it, so at least half is left for the queue.
-        let tries_end = match self.options.wait {
-            Wait::None => started.after(self.options.command_timeout()),
-            Wait::AtMost(limit) => started.after(limit / 2),
-            Wait::Forever => Timestamp::NEVER,
+        let tries_end = match self.options.wait.limit() {
+            None => Timestamp::NEVER,
+            Some(Duration::ZERO) => started.after(self.options.command_timeout()),
+            Some(limit) => started.after(limit / 2),
         };
         let tried = self.try_each(&keys, caller, tries_end).await;
         let refused = match (tried, self.options.wait) {
@@ -264,7 +264,7 @@ impl AnyStripe {
     }
 
     fn request(&self, key: LockKey, wait: Wait) -> LockRequest {
-        let options = LockOptions { wait, ..self.options.clone() };
+        let options = self.options.clone().with_wait(wait);
         let keys = Ok(RequestedKeys::One(key));
         let request = LockRequest::new(self.striped.manager.clone(), keys).on_behalf_of(self.called_from, options);
         let request = request.with_purpose(Purpose::Stripe { of: self.striped.count });

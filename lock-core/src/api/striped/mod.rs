@@ -2,6 +2,7 @@
 
 mod any;
 mod segments;
+pub(crate) mod stripe;
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -9,12 +10,12 @@ use std::sync::Arc;
 use crate::api::lock::LockRequest;
 use crate::api::manager::LockManager;
 use crate::api::striped::segments::Segments;
-use crate::contract::event::Purpose;
+use crate::api::striped::stripe::{key_of, stripe_of};
 use crate::engine::acquire::all::in_order;
-use crate::types::error::Result;
-use crate::types::key::LockKey;
-use crate::types::naming::{IntoLockKey, RequestedKeys};
-use crate::types::stripe::{key_of, stripe_of};
+use lock_store::contract::event::Purpose;
+use lock_store::types::error::Result;
+use lock_store::types::key::LockKey;
+use lock_store::types::naming::{IntoLockKey, RequestedKeys};
 
 pub use any::AnyStripe;
 

@@ -4,8 +4,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::types::system::clock::Timestamp;
-use crate::types::system::random;
+use lock_store::types::system::clock::Timestamp;
+use lock_store::types::system::random;
 
 /// How long a stripe that another process has is not tried again.
 const BUSY_FOR: Duration = Duration::from_millis(50);

@@ -1,23 +1,10 @@
-//! axum: errors as responses, and the manager as an argument of a handler.
+//! axum: the manager as an argument of a handler.
 
 use axum_core::extract::FromRequestParts;
-use axum_core::response::{IntoResponse, Response};
 use http::request::Parts;
 
 use crate::api::manager::LockManager;
-use crate::api::web::refusal;
-use crate::types::error::LockError;
-
-/// Answers 409 or 503 with `Retry-After`, or 500, and a body of the type `application/problem+json`.
-///
-/// Each refusal is a `tracing` event with the error's text (target `lock_core::api::web`). A taken lock is logged at
-/// `DEBUG`, any other error at `WARN`. The error is also among the response's extensions, for a layer that logs. The
-/// client sees neither keys nor holders.
-impl IntoResponse for LockError {
-    fn into_response(self) -> Response {
-        refusal(self)
-    }
-}
+use lock_store::types::error::LockError;
 
 /// Gives a handler the manager of the router's `Extension`. Without one, it gives the manager that the attribute would
 /// use.

@@ -11,8 +11,8 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::api::lock::LockRequest;
-use crate::api::web::refusal;
-use crate::types::error::LockError;
+use lock_store::types::error::LockError;
+use lock_store::types::error::web::refusal;
 
 /// Holds a lock while a request is served. Requests with the same key are served one after the other, in the whole
 /// fleet.

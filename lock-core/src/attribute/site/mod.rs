@@ -95,8 +95,8 @@ mod tests {
         for registry in [
             include_str!("registry.rs"),
             include_str!("no_registry.rs"),
-            include_str!("../../contract/backend/scheme/registry.rs"),
-            include_str!("../../contract/backend/scheme/no_registry.rs"),
+            include_str!("../../../../stores/lock-store/src/contract/backend/scheme/registry.rs"),
+            include_str!("../../../../stores/lock-store/src/contract/backend/scheme/no_registry.rs"),
         ] {
             assert!(
                 registry.contains(&format!("pub static {version}S")),

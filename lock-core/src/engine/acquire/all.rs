@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::contract::event::GrantPath;
 use crate::engine::acquire::{Acquire, Granted, Obtained};
 use crate::engine::claim::all::{JointAnswer, JointClaim};
 use crate::engine::claim::spec::LockSpec;
@@ -14,11 +13,12 @@ use crate::engine::handle::EngineHandle;
 use crate::engine::hold::owned::OwnedHold;
 use crate::engine::lease::{Lease, deadline_of};
 use crate::engine::shared::{Engine, PendingEntry};
-use crate::types::error::{LockError, LockErrorKind, LossReason, Result};
-use crate::types::key::LockKey;
-use crate::types::options::Wait;
-use crate::types::owner::Holder;
-use crate::types::system::clock::Timestamp;
+use lock_store::contract::event::GrantPath;
+use lock_store::types::error::{LockError, LockErrorKind, LossReason, Result};
+use lock_store::types::key::LockKey;
+use lock_store::types::options::Wait;
+use lock_store::types::owner::Holder;
+use lock_store::types::system::clock::Timestamp;
 
 /// Sorts keys into the one order in which every process locks them, and removes duplicates. Two callers that lock the
 /// same keys in different orders would wait for each other.

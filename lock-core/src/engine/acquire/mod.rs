@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use tracing::{Instrument as _, Span};
 
-use crate::contract::event::{GrantPath, LockEventKind};
 use crate::engine::acquire::pauses::{again_at, poll_pause};
 use crate::engine::acquire::turn::{Start, guest_of};
 use crate::engine::claim::spec::LockSpec;
@@ -24,12 +23,13 @@ use crate::engine::hold::owned::{HolderRole, OwnedHold};
 use crate::engine::lease::{Lease, deadline_of};
 use crate::engine::report::trace;
 use crate::engine::shared::{Engine, Interrupted, PendingEntry};
-use crate::types::error::{LockError, LockErrorKind, Result};
-use crate::types::fencing::FencingToken;
-use crate::types::options::Wait;
-use crate::types::owner::Holder;
-use crate::types::system::blocking::yielding;
-use crate::types::system::clock::Timestamp;
+use lock_store::contract::event::{GrantPath, LockEventKind};
+use lock_store::types::error::{LockError, LockErrorKind, Result};
+use lock_store::types::fencing::FencingToken;
+use lock_store::types::options::Wait;
+use lock_store::types::owner::Holder;
+use lock_store::types::system::blocking::yielding;
+use lock_store::types::system::clock::Timestamp;
 
 /// Acquires a lock.
 ///
@@ -111,10 +111,10 @@ impl Acquire {
 
     fn start(&mut self) {
         self.started = self.engine().clock.now();
-        self.until = match self.spec.options.wait {
-            Wait::None => self.started.after(self.spec.options.command_timeout()),
-            Wait::AtMost(limit) => self.started.after(limit),
-            Wait::Forever => Timestamp::NEVER,
+        self.until = match self.spec.options.wait.limit() {
+            None => Timestamp::NEVER,
+            Some(Duration::ZERO) => self.started.after(self.spec.options.command_timeout()),
+            Some(limit) => self.started.after(limit),
         };
         // A request that does not wait cannot be part of a deadlock, so its lock order is not recorded.
         if self.spec.options.wait != Wait::None && self.spec.events.origin.order.is_some() {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::engine::claim::GRANT_TTL;
 use crate::engine::shared::ticks::Ticks;
-use crate::types::system::clock::{Timestamp, jitter};
+use lock_store::types::system::clock::{Timestamp, jitter};
 
 /// The bounds of the pause between attempts, if the holder will not announce its release.
 const POLL: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));

@@ -6,11 +6,11 @@ use crate::engine::acquire::Acquire;
 use crate::engine::claim::{Handoff, HolderHint, LocalPlace, PendingClaim, SharedLease};
 use crate::engine::gate::{Demand, Membership, Turn, Waiter};
 use crate::engine::lease::{Lease, Terms};
-use crate::types::error::{LockError, Result};
-use crate::types::fencing::FencingToken;
-use crate::types::mode::Mode;
-use crate::types::options::{LockOptions, Wait};
-use crate::types::system::clock::Timestamp;
+use lock_store::types::error::{LockError, Result};
+use lock_store::types::fencing::FencingToken;
+use lock_store::types::mode::Mode;
+use lock_store::types::options::{LockOptions, Wait};
+use lock_store::types::system::clock::Timestamp;
 
 /// What an acquire starts from at the store, when it has the turn.
 pub(super) enum Start {

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::contract::backend::{Attempt, AttemptAll, BoxFuture};
 use crate::engine::claim::spec::LockSpec;
 use crate::engine::claim::{ClaimAnswer, ClaimGuard, Handoff, Success};
 use crate::engine::gate::Turn;
 use crate::engine::lease::Lease;
 use crate::engine::shared::Engine;
-use crate::types::error::{LockError, Result};
-use crate::types::fencing::FencingToken;
-use crate::types::owner::Holder;
-use crate::types::system::clock::Timestamp;
+use lock_store::contract::backend::{Attempt, AttemptAll, BoxFuture};
+use lock_store::types::error::{LockError, Result};
+use lock_store::types::fencing::FencingToken;
+use lock_store::types::owner::Holder;
+use lock_store::types::system::clock::Timestamp;
 
 /// Fresh claims, one for each key, and the one command that asks for all of them. Dropping it undoes what the store
 /// did.

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::contract::backend::{Claim, Freed, JobRun, Release};
 use crate::engine::lease::Lease;
 use crate::engine::shared::{Caller, Engine};
-use crate::types::error::{LockErrorKind, LossReason, Result};
-use crate::types::options::command_timeout;
-use crate::types::system::clock::{Timestamp, jitter};
+use lock_store::contract::backend::{Claim, Freed, JobRun, Release};
+use lock_store::types::error::{LockErrorKind, LossReason, Result};
+use lock_store::types::options::command_timeout;
+use lock_store::types::system::clock::{Timestamp, jitter};
 
 /// A time before every other time.
 pub(crate) const PAST: Timestamp = Timestamp::from_nanos(0);

@@ -10,15 +10,15 @@ pub(crate) mod spec;
 
 use std::sync::{Arc, Weak};
 
-use crate::contract::backend::Attempt;
 use crate::engine::claim::free::{PAST, free, release_unheld};
 use crate::engine::claim::spec::LockSpec;
 use crate::engine::gate::{self, Membership, Turn};
 use crate::engine::lease::{Ending, Lease, Occupant, Terms};
 use crate::engine::shared::{Engine, Interrupted, PendingEntry};
-use crate::types::error::{LockError, Result};
-use crate::types::owner::Holder;
-use crate::types::system::clock::Timestamp;
+use lock_store::contract::backend::Attempt;
+use lock_store::types::error::{LockError, Result};
+use lock_store::types::owner::Holder;
+use lock_store::types::system::clock::Timestamp;
 
 pub(crate) use pending::{ClaimAnswer, GRANT_TTL, PendingClaim, Success};
 

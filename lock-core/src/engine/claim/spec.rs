@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::engine::report::event_context::EventContext;
 use crate::engine::shared::Caller;
-use crate::types::options::LockOptions;
+use lock_store::types::options::LockOptions;
 
 /// The request of one acquire.
 #[derive(Debug)]

@@ -14,18 +14,18 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::contract::backend::{Blocked, BoxFuture};
-use crate::contract::event::{Deadlock, DeadlockMember, Notice};
 use crate::engine::claim::spec::LockSpec;
 use crate::engine::context;
 use crate::engine::hold::Hold;
 use crate::engine::shared::{Caller, Engine};
-use crate::types::error::{LockError, LockErrorKind, Result};
-use crate::types::fencing::FencingToken;
-use crate::types::key::LockKey;
-use crate::types::options::Wait;
-use crate::types::owner::OwnerId;
-use crate::types::system::clock::jitter;
+use lock_store::contract::backend::{Blocked, BoxFuture};
+use lock_store::contract::event::{Deadlock, DeadlockMember, Notice};
+use lock_store::types::error::{LockError, LockErrorKind, Result};
+use lock_store::types::fencing::FencingToken;
+use lock_store::types::key::LockKey;
+use lock_store::types::options::Wait;
+use lock_store::types::owner::OwnerId;
+use lock_store::types::system::clock::jitter;
 
 /// The bounds of the pause between two walks of a task that waits while it holds a lock.
 const EVERY: (Duration, Duration) = (Duration::from_millis(850), Duration::from_millis(1_150));
@@ -125,7 +125,7 @@ impl Nested {
             let Some((holder, owner)) = holder.and_then(|holder| holder.owner.map(|owner| (holder, owner))) else {
                 return Ok(None);
             };
-            let member = DeadlockMember { key: key.clone(), holder: holder.info };
+            let member = DeadlockMember::new(key.clone(), holder.info);
             if let Some(own) = self.holds.iter().find(|hold| hold.events.key == key && hold.lease.claim.owner == owner)
             {
                 cycle.push(Hop { member, owner, token: own.token, stamp: self.stamp });
@@ -184,5 +184,5 @@ fn is_same(then: &[Hop], now: &[Hop]) -> bool {
 fn deadlock(cycle: &[Hop]) -> Deadlock {
     let youngest = cycle.iter().max_by_key(|hop| (hop.token, &hop.member.key));
     let victim = youngest.zip(cycle.last()).is_some_and(|(youngest, own)| youngest == own);
-    Deadlock { cycle: cycle.iter().map(|hop| hop.member.clone()).collect(), victim }
+    Deadlock::new(cycle.iter().map(|hop| hop.member.clone()).collect(), victim)
 }

@@ -13,10 +13,10 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use crate::engine::hold::Hold;
-use crate::types::error::Result;
-use crate::types::fencing::FencingToken;
-use crate::types::key::LockKey;
-use crate::types::naming::IntoLockKey;
+use lock_store::types::error::Result;
+use lock_store::types::fencing::FencingToken;
+use lock_store::types::key::LockKey;
+use lock_store::types::naming::IntoLockKey;
 
 thread_local! {
     static CURRENT: Cell<Option<Arc<Frame>>> = const { Cell::new(None) };

@@ -1,10 +1,10 @@
-use lock_core::testing::limit;
+use lock_testing::limit;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::contract::event::GrantPath;
-use crate::types::error::{LockError, LockErrorKind, Result};
 use crate::{LockContext, LockManager, LockRequest, assert_locked, current_lock};
+use lock_store::contract::event::GrantPath;
+use lock_store::types::error::{LockError, LockErrorKind, Result};
 
 fn soon(request: LockRequest) -> LockRequest {
     request.with_wait(Duration::from_secs(60))

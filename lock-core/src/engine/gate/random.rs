@@ -11,7 +11,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::{Gate, Payload, Turn, TurnCheck, Waiter};
-use crate::types::key::LockKey;
+use lock_store::types::key::LockKey;
 
 /// The numbers of payloads that no waiter took, one entry each time a payload was abandoned.
 type Lost = Arc<Mutex<Vec<u32>>>;

@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use super::{Demand, Gate, Leaving, Membership, Payload, Turn, TurnCheck, Waiter};
-use crate::types::key::LockKey;
+use lock_store::types::key::LockKey;
 
 /// A parcel that goes to the next waiter if its waiter does not take it.
 #[derive(Debug, PartialEq)]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use super::{KeyQueue, Payload, Turn};
-use crate::types::system::sync::{Mutex, MutexGuard};
+use crate::sync::{Mutex, MutexGuard};
 
 /// A place in the queue of one key. Awaiting it returns the turn. Dropping it leaves the queue.
 pub(crate) struct Waiter<P: Payload> {

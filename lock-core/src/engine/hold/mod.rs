@@ -9,19 +9,19 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tracing::Span;
 
-use crate::contract::backend::JobRun;
-use crate::contract::event::{LockEventKind, Purpose};
 use crate::engine::claim::{Handoff, HolderHint, LocalPlace};
 use crate::engine::gate::{Leaving, Turn};
 use crate::engine::lease::{Lease, Occupant};
 use crate::engine::report::event_context::EventContext;
 use crate::engine::report::trace;
-use crate::types::error::{LockError, LossReason, Result};
-use crate::types::fencing::FencingToken;
-use crate::types::options::LockOptions;
-use crate::types::owner::{Holder, Seen};
-use crate::types::system::clock::Timestamp;
-use crate::types::system::sync::{Mutex, MutexGuard};
+use lock_store::contract::backend::JobRun;
+use lock_store::contract::event::{LockEventKind, Purpose};
+use lock_store::types::error::{LockError, LossReason, Result};
+use lock_store::types::fencing::FencingToken;
+use lock_store::types::options::LockOptions;
+use lock_store::types::owner::Holder;
+use lock_store::types::system::clock::Timestamp;
+use lock_store::types::system::sync::{Mutex, MutexGuard};
 
 /// One holder, shared by its guard, the watchdog and the gate.
 #[derive(Debug)]
@@ -346,6 +346,6 @@ impl Occupant for Hold {
     fn holder(&self, now: Timestamp) -> Holder {
         let left = Some(self.remaining_at(now));
         let holder = Holder::new(self.events.holder_info(), self.lease.claim.owner, self.token, left);
-        Holder { seen: Seen::Here, ..holder }
+        holder.here()
     }
 }

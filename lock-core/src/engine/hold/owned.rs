@@ -5,7 +5,6 @@ use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
-use crate::contract::event::LockEventKind;
 use crate::engine::claim::free::{ReleaseOutcome, free, settled_at};
 use crate::engine::handle::EngineHandle;
 use crate::engine::hold::release::{Begun, release, revoke};
@@ -14,9 +13,10 @@ use crate::engine::lease::{Ending, Occupant};
 use crate::engine::report::event_context::EventContext;
 use crate::engine::shared::{Caller, Engine};
 use crate::engine::watch::watchdog;
-use crate::types::error::{LockError, LossReason, Result};
-use crate::types::mode::Mode;
-use crate::types::system::clock::Timestamp;
+use lock_store::contract::event::LockEventKind;
+use lock_store::types::error::{LockError, LossReason, Result};
+use lock_store::types::mode::Mode;
+use lock_store::types::system::clock::Timestamp;
 
 /// The sole owner of a hold. Dropping it releases the hold in the background.
 #[derive(Debug)]

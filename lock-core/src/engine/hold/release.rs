@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::contract::backend::BoxFuture;
-use crate::contract::event::LockEventKind;
 use crate::engine::claim::free::{PAST, ReleaseDetails, ReleaseOutcome, free, release_until_answered, settled_at};
 use crate::engine::claim::{Carried, Handoff, retire};
 use crate::engine::gate::Turn;
@@ -11,8 +9,10 @@ use crate::engine::hold::Hold;
 use crate::engine::lease::{Ending, Lease};
 use crate::engine::shared::{Caller, Engine};
 use crate::engine::watch::watchdog;
-use crate::types::error::{LockError, LossReason, Result};
-use crate::types::system::clock::Timestamp;
+use lock_store::contract::backend::BoxFuture;
+use lock_store::contract::event::LockEventKind;
+use lock_store::types::error::{LockError, LossReason, Result};
+use lock_store::types::system::clock::Timestamp;
 
 /// A release that was begun.
 pub(crate) enum Begun {

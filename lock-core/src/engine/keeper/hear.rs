@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::contract::backend::Message;
 use crate::engine::claim::HolderHint;
 use crate::engine::claim::free::free_stray_grant;
 use crate::engine::keeper::Keeper;
 use crate::engine::lease::Lease;
 use crate::engine::watch::watchdog;
-use crate::types::error::LossReason;
+use lock_store::contract::backend::Message;
+use lock_store::types::error::LossReason;
 
 /// The time between the starts of two batches when very many leases are verified at once. The store has other clients
 /// to serve.

@@ -12,8 +12,6 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
-use crate::contract::backend::{DynBackend, Inbox, drive_again};
-use crate::contract::event::Observers;
 use crate::engine::claim::Handoff;
 use crate::engine::gate::{Gate, TurnCheck};
 use crate::engine::handle::EngineHandle;
@@ -21,9 +19,11 @@ use crate::engine::lease::Lease;
 use crate::engine::shared::{Engine, Mail};
 use crate::engine::timer::{Alarm, Timer};
 use crate::engine::watch::watchdog::BATCH;
-use crate::types::error::{LockError, Result};
-use crate::types::options::HandoffLimits;
-use crate::types::system::clock::{Clock, WakeUp};
+use lock_store::contract::backend::{DynBackend, Inbox, drive_again};
+use lock_store::contract::event::Observers;
+use lock_store::types::error::{LockError, Result};
+use lock_store::types::options::HandoffLimits;
+use lock_store::types::system::clock::{Clock, WakeUp};
 
 /// Starts an engine with a keeper thread.
 pub(crate) fn start(

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use foldhash::fast::RandomState;
 use tokio::sync::Notify;
 
-use crate::contract::backend::Grant;
-use crate::types::owner::OwnerId;
-use crate::types::system::sync::{Mutex, MutexGuard};
+use lock_store::contract::backend::Grant;
+use lock_store::types::owner::OwnerId;
+use lock_store::types::system::sync::{Mutex, MutexGuard};
 
 /// The claims of this process that are, or were, in the store's queue.
 #[derive(Debug, Default)]

@@ -13,18 +13,18 @@ use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::Duration;
 
-use crate::contract::backend::Claim;
-use crate::contract::event::LockEventKind;
 use crate::engine::lease::grants::Listener;
 use crate::engine::timer::AlarmId;
-use crate::types::error::LossReason;
-use crate::types::fencing::FencingToken;
-use crate::types::mode::Mode;
-use crate::types::options::{Durability, HandoffLimits, LockOptions, command_timeout};
-use crate::types::owner::Holder;
-pub(crate) use crate::types::system::clock::deadline_of;
-use crate::types::system::clock::{Clock, Nanos, Timestamp};
-use crate::types::system::sync::{Mutex, MutexGuard};
+use lock_store::contract::backend::Claim;
+use lock_store::contract::event::LockEventKind;
+use lock_store::types::error::LossReason;
+use lock_store::types::fencing::FencingToken;
+use lock_store::types::mode::Mode;
+use lock_store::types::options::{Durability, HandoffLimits, LockOptions, command_timeout};
+use lock_store::types::owner::Holder;
+pub(crate) use lock_store::types::system::clock::deadline_of;
+use lock_store::types::system::clock::{Clock, Nanos, Timestamp};
+use lock_store::types::system::sync::{Mutex, MutexGuard};
 
 pub(crate) use state::LeaseState;
 

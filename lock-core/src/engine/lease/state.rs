@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use crate::engine::lease::{BEFORE, Ending, Occupant};
 use crate::engine::timer::AlarmId;
-use crate::types::error::LossReason;
-use crate::types::fencing::FencingToken;
-use crate::types::system::clock::Timestamp;
+use lock_store::types::error::LossReason;
+use lock_store::types::fencing::FencingToken;
+use lock_store::types::system::clock::Timestamp;
 
 /// The part of a lease that changes while it runs.
 #[derive(Debug)]

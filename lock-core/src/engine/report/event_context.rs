@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::contract::event::{LockEvent, LockEventKind, Notice, Observers, Purpose};
-use crate::types::key::{LockKey, LockLabel};
-use crate::types::mode::Mode;
-use crate::types::order::{OrderGraph, Taken};
-use crate::types::owner::HolderInfo;
-use crate::types::system::call_site::CallSite;
-use crate::types::system::clock::Nanos;
-use crate::types::system::fork::MadeIn;
+use lock_store::contract::event::{LockEvent, LockEventKind, Notice, Observers, Purpose};
+use lock_store::types::key::{LockKey, LockLabel};
+use lock_store::types::mode::Mode;
+use lock_store::types::order::{OrderGraph, Taken};
+use lock_store::types::owner::HolderInfo;
+use lock_store::types::system::call_site::CallSite;
+use lock_store::types::system::clock::Nanos;
+use lock_store::types::system::fork::MadeIn;
 
 /// The data that all acquires of one manager have in common.
 #[derive(Clone, Debug)]
@@ -72,18 +72,11 @@ impl EventContext {
 
     /// Sends one event to the observers.
     pub(crate) fn emit(&self, kind: LockEventKind<'_>) {
-        self.origin.observers.event(&LockEvent {
-            attempt: self.attempt,
-            label: &self.label,
-            key: &self.key,
-            site: self.call_site.name,
-            store: &self.origin.store,
-            ttl: self.ttl.into(),
-            stuck_after: self.stuck_after.into(),
-            mode: self.mode,
-            purpose: self.purpose,
-            kind,
-        });
+        let mut event = LockEvent::new(self.attempt, &self.label, &self.key, self.call_site.name, kind);
+        event.store = &self.origin.store;
+        (event.ttl, event.stuck_after) = (self.ttl.into(), self.stuck_after.into());
+        (event.mode, event.purpose) = (self.mode, self.purpose);
+        self.origin.observers.event(&event);
     }
 
     /// Reports how the run of a job ended, if this is the lock of a job.

@@ -8,11 +8,11 @@ use std::time::Duration;
 use tracing::Span;
 use tracing::field::{Empty, display};
 
-use crate::contract::event::LockEventKind;
 use crate::engine::report::event_context::EventContext;
-use crate::types::error::LossReason;
-use crate::types::fencing::FencingToken;
-use crate::types::owner::OwnerId;
+use lock_store::contract::event::LockEventKind;
+use lock_store::types::error::LossReason;
+use lock_store::types::fencing::FencingToken;
+use lock_store::types::owner::OwnerId;
 
 /// Opens the span of an acquire, from the request to the answer.
 pub(crate) fn acquire(events: &EventContext) -> Span {

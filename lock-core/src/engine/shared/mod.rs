@@ -16,8 +16,6 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
-use crate::contract::backend::{BoxFuture, DynBackend, Inbox, Message};
-use crate::contract::event::{Notice, Observers};
 use crate::engine::lease::Lease;
 use crate::engine::lease::grants::Grants;
 use crate::engine::shared::pending::Pending;
@@ -25,11 +23,13 @@ use crate::engine::shared::room::Room;
 use crate::engine::shared::stage::Stage;
 use crate::engine::shared::ticks::Ticks;
 use crate::engine::timer::Timer;
-use crate::types::error::{LockError, Result};
-use crate::types::key::LockKey;
-use crate::types::options::{Durability, HandoffLimits, LockOptions};
-use crate::types::system::clock::{Clock, Timestamp};
-use crate::types::system::fork::MadeIn;
+use lock_store::contract::backend::{BoxFuture, DynBackend, Inbox, Message};
+use lock_store::contract::event::{Notice, Observers};
+use lock_store::types::error::{LockError, Result};
+use lock_store::types::key::LockKey;
+use lock_store::types::options::{Durability, HandoffLimits, LockOptions};
+use lock_store::types::system::clock::{Clock, Timestamp};
+use lock_store::types::system::fork::MadeIn;
 
 /// How long a command must have been in flight before a missing answer counts against the store. A command sent in the
 /// last moments of a wait says nothing about the store.

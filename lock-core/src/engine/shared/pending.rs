@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::types::system::sync::Mutex;
+use lock_store::types::system::sync::Mutex;
 
 /// Counts pending cleanups, and acquires that may need one.
 #[derive(Default)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::types::system::clock::{Timestamp, jitter};
+use lock_store::types::system::clock::{Timestamp, jitter};
 
 /// The time between two ticks, in nanoseconds.
 const TICK: u64 = 100_000_000;
@@ -34,7 +34,7 @@ mod tests {
     use std::time::Duration;
 
     use super::{TICK, Ticks};
-    use crate::types::system::clock::Timestamp;
+    use lock_store::types::system::clock::Timestamp;
 
     #[test]
     fn what_is_due_within_a_tick_is_due_at_once_and_never_later() {

@@ -18,8 +18,8 @@ use tokio::sync::Notify;
 
 use crate::engine::timer::slow::Slow;
 use crate::engine::timer::wheel::Wheel;
-use crate::types::system::clock::{Clock, Timestamp, WakeUp};
-use crate::types::system::sync::{Mutex, MutexGuard};
+use lock_store::types::system::clock::{Clock, Timestamp, WakeUp};
+use lock_store::types::system::sync::{Mutex, MutexGuard};
 
 pub(crate) use crate::engine::timer::wheel::AlarmId;
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::engine::timer::{Alarm, Timer};
-use crate::types::system::clock::Timestamp;
+use lock_store::types::system::clock::Timestamp;
 
 /// After this time at the latest, a command counts as slow and gets an alarm of its own. It may be earlier: all
 /// commands share one alarm, which may be set already.

@@ -7,10 +7,10 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::engine::shared::Engine;
-use crate::types::key::LockKey;
-use crate::types::owner::Holder;
-use crate::types::system::clock::{Timestamp, jitter};
-use crate::types::system::sync::{Mutex, MutexGuard};
+use lock_store::types::key::LockKey;
+use lock_store::types::owner::Holder;
+use lock_store::types::system::clock::{Timestamp, jitter};
+use lock_store::types::system::sync::{Mutex, MutexGuard};
 
 /// How long a change may go unnoticed, besides the time of the poll itself.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

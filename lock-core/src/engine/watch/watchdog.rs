@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::contract::backend::{Claim, Renewal};
-use crate::contract::event::LockEventKind;
 use crate::engine::lease::{Ending, Lease, LeaseState, RenewalRequest};
 use crate::engine::shared::{Caller, Engine};
 use crate::engine::timer::{Alarm, Timer};
-use crate::types::error::{LockError, LockErrorKind, LossReason, Result};
-use crate::types::mode::Mode;
-use crate::types::system::clock::{Timestamp, jitter};
+use lock_store::contract::backend::{Claim, Renewal};
+use lock_store::contract::event::LockEventKind;
+use lock_store::types::error::{LockError, LockErrorKind, LossReason, Result};
+use lock_store::types::mode::Mode;
+use lock_store::types::system::clock::{Timestamp, jitter};
 
 /// The most renewals in one command. More would block the server for too long.
 pub(crate) const BATCH: usize = 50;
@@ -89,7 +89,9 @@ pub(crate) async fn renew(engine: Arc<Engine>, mut batch: Vec<Arc<Lease>>) {
     let failovers = engine.failovers(&first.claim.key);
     let ask = |lease: &Arc<Lease>| {
         let asked = Question::about(lease, sent_at, failovers);
-        (asked, Claim { ttl: asked.asks.ttl(), ..lease.claim_to_renew() })
+        let mut claim = lease.claim_to_renew();
+        claim.ttl = asked.asks.ttl();
+        (asked, claim)
     };
     let (asked, claims): (Vec<Question>, Vec<Claim>) = batch.iter().map(ask).unzip();
     let command = Arc::clone(&engine.backend).renew(claims);

@@ -70,13 +70,13 @@ pub(super) const ALL: &[(&str, Swaps)] = &[
 
 /// The scripts that they are made of.
 const SCRIPTS: [&str; 7] = [
-    include_str!("../../../src/stores/redis/steps/lib/phase/read.lua"),
-    include_str!("../../../src/stores/redis/steps/lib/phase/steps.lua"),
-    include_str!("../../../src/stores/redis/steps/lib/phase/walk.lua"),
-    include_str!("../../../src/stores/redis/steps/lib/phase/write.lua"),
-    include_str!("../../../src/stores/redis/steps/lock/release.lua"),
-    include_str!("../../../src/stores/redis/steps/share/join.lua"),
-    include_str!("../../../src/stores/redis/steps/share/share.lua"),
+    include_str!("../../../../stores/lock-redis/src/steps/lib/phase/read.lua"),
+    include_str!("../../../../stores/lock-redis/src/steps/lib/phase/steps.lua"),
+    include_str!("../../../../stores/lock-redis/src/steps/lib/phase/walk.lua"),
+    include_str!("../../../../stores/lock-redis/src/steps/lib/phase/write.lua"),
+    include_str!("../../../../stores/lock-redis/src/steps/lock/release.lua"),
+    include_str!("../../../../stores/lock-redis/src/steps/share/join.lua"),
+    include_str!("../../../../stores/lock-redis/src/steps/share/share.lua"),
 ];
 
 /// Returns what mutants would change, and no script says.

@@ -7,8 +7,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lock_core::testing::{EventLog, Report, Reports, inbox};
-use lock_core::{Claim, Inbox, LockBackend, LockKey, Mode};
+use lock_core::{LockBackend, LockKey, Mode};
+use lock_store::{Claim, Inbox};
+use lock_testing::{EventLog, Report, Reports, inbox};
 use tokio::task::AbortHandle;
 
 use crate::checker::judge::Eyes;

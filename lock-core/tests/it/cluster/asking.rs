@@ -1,6 +1,6 @@
 //! Commands for the master that is taking a slot over, which serves it only when it is asked to.
 
-use lock_core::testing::{RedisCluster, RedisServer, Reply, limit};
+use lock_testing::{RedisCluster, RedisServer, Reply, limit};
 
 use crate::support::{SECOND, eventually, locked_keys, locks_at};
 

@@ -1,7 +1,7 @@
 //! Calls that leave together for one master, whatever their slots.
 
-use lock_core::testing::{EventLog, RedisCluster, RedisServer, limit};
 use lock_core::{LockErrorKind, LockGuard, LockManager};
+use lock_testing::{EventLog, RedisCluster, RedisServer, limit};
 
 use crate::support::{MS, eventually, exists, locked_keys, locks_at, take};
 
@@ -125,7 +125,7 @@ async fn the_clock_of_a_slot_stays_small() {
     }
     let master = &cluster.masters()[0];
     let keys = master.command(&["KEYS", "distributed-lock:clock:*"]);
-    let lock_core::testing::Reply::List(keys) = keys else { panic!("a list, not {keys:?}") };
+    let lock_testing::Reply::List(keys) = keys else { panic!("a list, not {keys:?}") };
     assert_eq!(keys.len(), 1, "{keys:?}");
     // One in fifty looks, by chance: so many in a row without one are as good as impossible.
     let entries = master.command(&["XLEN", keys[0].text()]).int();

@@ -1,7 +1,7 @@
 //! Locks on a cluster that count only when replicas have them: each master asks its own.
 
-use lock_core::testing::{EventLog, RedisCluster, RedisServer, Reply, Stopwatch, limit};
 use lock_core::{LockErrorKind, LockManager, LockOptions, LossReason, Renew};
+use lock_testing::{EventLog, RedisCluster, RedisServer, Reply, Stopwatch, limit};
 
 use crate::support::{MS, SECOND, bounded, eventually, exists, locked_keys, lost, renewals, take};
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use lock_core::testing::{EventLog, RedisCluster, RedisServer, Reply, Stopwatch, limit};
 use lock_core::{LockErrorKind, LockEvent, LockManager, LockObserver, LossReason, Notice, RedisStore, ReleaseOutcome};
+use lock_testing::{EventLog, RedisCluster, RedisServer, Reply, Stopwatch, limit};
 
 use crate::support::{MS, SECOND, Scratch, Worker, bounded, eventually, exists, locked_keys, locks_at, take};
 

@@ -2,7 +2,7 @@
 
 use lock_core::LockManager;
 use lock_core::inspect::FleetReader;
-use lock_core::testing::{RedisCluster, RedisServer, RedisServerBuilder, limit};
+use lock_testing::{RedisCluster, RedisServer, RedisServerBuilder, limit};
 
 use super::failover::{synced, take_over};
 use super::reached::works;

@@ -3,11 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use lock_core::testing::{EventLog, RedisCluster, Reply, limit};
-use lock_core::{
-    AcquireRequest, Attempt, Claim, Freed, GrantPath, HolderInfo, LockBackend, LockKey, LockManager, LossReason,
-    RedisStore, Release, Renew,
-};
+use lock_core::{GrantPath, HolderInfo, LockBackend, LockKey, LockManager, LossReason, RedisStore, Renew};
+use lock_store::{AcquireRequest, Attempt, Claim, Freed, Release};
+use lock_testing::{EventLog, RedisCluster, Reply, limit};
 
 use super::batches::{names, release_all, take_all};
 use super::refusing::{Service, services};

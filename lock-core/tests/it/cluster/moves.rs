@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lock_core::testing::{EventLog, Recorder, RedisCluster, Reply, Stopwatch, limit};
 use lock_core::{LockErrorKind, LockEvent, LockObserver, Notice, Renew};
+use lock_testing::{EventLog, Recorder, RedisCluster, Reply, Stopwatch, limit};
 
 use crate::support::{
     MS, SECOND, Scratch, all_told, bounded, eventually, exists, figure, locked_keys, locks_at, lost, renewals, take,

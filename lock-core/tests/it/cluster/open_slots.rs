@@ -1,8 +1,8 @@
 //! What takes locks meets a slot that is being moved: whatever has moved already, nothing is made at either master that
 //! would be in the way of whoever moves the slot.
 
-use lock_core::testing::{RedisCluster, RedisServer, Reply, limit};
 use lock_core::{FencingToken, LockErrorKind, LockGuard};
+use lock_testing::{RedisCluster, RedisServer, Reply, limit};
 
 use super::batches::{names, release_all};
 use crate::support::{MS, eventually, locked_keys, locks_at, take};

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use lock_core::testing::{RedisCluster, RedisServer, Reply, limit};
 use lock_core::{LockManager, RedisStore};
+use lock_testing::{RedisCluster, RedisServer, Reply, limit};
 
 use crate::support::{SECOND, eventually, exists, take};
 

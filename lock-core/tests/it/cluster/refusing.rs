@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use lock_core::testing::{RedisCluster, RedisServer};
+use lock_testing::{RedisCluster, RedisServer};
 
 /// The words of a command.
 type Words = [Vec<u8>];

@@ -1,7 +1,7 @@
 //! URLs whose scheme is that of another kind of server than the one that answers.
 
-use lock_core::testing::{EventLog, RedisCluster, RedisSentinels, RedisServer, Reply, Stopwatch, limit};
 use lock_core::{LockError, LockErrorKind, LockManager, Renew};
+use lock_testing::{EventLog, RedisCluster, RedisSentinels, RedisServer, Reply, Stopwatch, limit};
 
 use crate::cluster::failover::{synced, take_over};
 use crate::support::{MS, SECOND, eventually, exists, locks_at, take};

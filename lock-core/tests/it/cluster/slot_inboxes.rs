@@ -3,11 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use lock_core::testing::{EventLog, RedisCluster, RedisServer, Reply, Report, limit};
-use lock_core::{
-    AcquireRequest, Attempt, Claim, GrantPath, HolderInfo, Inbox, LockBackend, LockGuard, LockKey, LockManager,
-    RedisStore, Release, Ticket,
-};
+use lock_core::{GrantPath, HolderInfo, LockBackend, LockGuard, LockKey, LockManager, RedisStore};
+use lock_store::{AcquireRequest, Attempt, Claim, Inbox, Release, Ticket};
+use lock_testing::{EventLog, RedisCluster, RedisServer, Reply, Report, limit};
 use tokio::task::JoinHandle;
 
 use super::failover::{synced, take_over};
@@ -152,7 +150,7 @@ async fn who_may_not_use_them_tells_and_is_told_as_before_since_redis_7() {
     };
     let all = user("all", "~* &* +@all");
     let deaf = user("deaf", "~* &* +@all -ssubscribe");
-    let documented = include_str!("../../../src/stores/redis/acl.txt").split_once(">password").unwrap().1;
+    let documented = include_str!("../../../../stores/lock-redis/src/acl.txt").split_once(">password").unwrap().1;
     let plain = user("plain", documented);
     let documented =
         user("documented", &format!("{documented} +ssubscribe +sunsubscribe +spublish +pubsub|shardnumsub"));

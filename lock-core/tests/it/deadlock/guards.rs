@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lock_core::testing::limit;
 use lock_core::{LockError, LockErrorKind, LockGuard, LockManager, MemoryStore, Wait, current_lock};
+use lock_testing::limit;
 use tokio::sync::Barrier;
 
 use super::{MS, SECOND, Told, assert_one_gave_way};
@@ -38,7 +38,7 @@ async fn two_tasks_with_guards_in_a_scope_are_found_and_one_gives_way() {
 #[limit]
 async fn two_tasks_with_guards_in_a_scope_are_found_on_a_server() {
     use crate::support::{locks, nothing_is_left};
-    use lock_core::testing::RedisServer;
+    use lock_testing::RedisServer;
 
     let (server, told) = (RedisServer::start(), Told::default());
     let managers = [locks(&server), locks(&server)];

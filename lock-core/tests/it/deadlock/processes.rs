@@ -1,6 +1,6 @@
 //! Processes that wait for each other, on a real server.
 
-use lock_core::testing::{RedisServer, limit};
+use lock_testing::{RedisServer, limit};
 
 use crate::support::{Worker, eventually, locked_keys};
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lock_core::testing::{RedisServer, Stopwatch, limit};
 use lock_core::{LockManager, Observation};
+use lock_testing::{RedisServer, Stopwatch, limit};
 
 use crate::support::{Resource, SECOND, Scratch, Worker, exists, figure, locked_keys, locks};
 

@@ -1,7 +1,7 @@
 //! Turns that come when nobody can take them: the process is stopped or dead, or the server cannot say so.
 
 use lock_core::ReleaseOutcome;
-use lock_core::testing::{FaultProxy, RedisServer, Reply, Stopwatch, limit};
+use lock_testing::{FaultProxy, RedisServer, Reply, Stopwatch, limit};
 
 use crate::support::{SECOND, Scratch, Worker, eventually, locks, take, warm};
 

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use lock_core::testing::{Recorder, Stopwatch};
 use lock_core::{LockErrorKind, LockManager};
+use lock_testing::{Recorder, Stopwatch};
 use tokio::task::JoinSet;
 
 use crate::support::{MS, Scratch};

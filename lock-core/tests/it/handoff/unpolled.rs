@@ -5,8 +5,8 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use lock_core::testing::{EventLog, RedisServer, limit};
 use lock_core::{LockGuard, LockManager, ReleaseOutcome, Result};
+use lock_testing::{EventLog, RedisServer, limit};
 
 use crate::support::{LONG, MS, SECOND, cut_after, eventually, locked_keys, locks, take};
 

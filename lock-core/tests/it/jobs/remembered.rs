@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use lock_core::testing::{TestLocks, limit};
-use lock_core::{JobRecord, LockError, LockManager};
+use lock_core::testing::TestLocks;
+use lock_core::{LockError, LockManager};
+use lock_store::JobRecord;
+use lock_testing::limit;
 use tokio::time::{advance, sleep};
 
 use super::{HOUR, SECOND, crash, cut_short, hourly, instances, run};
@@ -118,7 +120,7 @@ async fn it_lies_in_the_namespace_of_its_job() {
 #[limit]
 async fn on_a_server_it_ends_by_itself_and_never_keeps_a_lock_taken() {
     use crate::support::{exists, locks, pttl};
-    use lock_core::testing::RedisServer;
+    use lock_testing::RedisServer;
 
     let server = RedisServer::start();
     let locks = locks(&server);

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lock_core::testing::{RedisServer, limit};
 use lock_core::{LockError, LockErrorKind, LockManager, LossReason, ReleaseOutcome, Wait};
+use lock_testing::{RedisServer, limit};
 
 use crate::migrating::other::{node_redlock, redis_py};
 use crate::migrating::{as_theirs, calls, ttl_left};

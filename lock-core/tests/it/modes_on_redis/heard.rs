@@ -1,7 +1,7 @@
 //! Who shares a lock hears of what happens to it.
 
-use lock_core::testing::{EventLog, RedisServer, Stopwatch, limit};
 use lock_core::{LockRequest, LossReason};
+use lock_testing::{EventLog, RedisServer, Stopwatch, limit};
 
 use crate::support::{LONG, SECOND, eventually, locks, lost};
 

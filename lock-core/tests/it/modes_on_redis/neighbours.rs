@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use lock_core::testing::{RedisServer, Report, limit};
 use lock_core::{
-    AcquireRequest, Attempt, Claim, FencingToken, Freed, HolderInfo, LockBackend, LockErrorKind, LockKey, LockManager,
-    MemoryStore, Mode, QuorumMember, RedisStore, Release, Ticket, Vote,
+    FencingToken, HolderInfo, LockBackend, LockErrorKind, LockKey, LockManager, MemoryStore, Mode, RedisStore,
 };
+use lock_store::{AcquireRequest, Attempt, Claim, Freed, QuorumMember, Release, Ticket, Vote};
+use lock_testing::{RedisServer, Report, limit};
 
 use crate::support::{LONG, MS, SECOND, eventually, exists, listening, locked_keys, locks, pttl};
 

@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
-use lock_core::testing::{RedisServer, Reply, Reports, limit};
-use lock_core::{
-    AcquireRequest, Attempt, Claim, Freed, HolderInfo, Inbox, LockBackend as _, LockErrorKind, LockKey, LockManager,
-    Mode, OwnerId, RedisStore, Release, Renewal, SharedClaims, Ticket,
-};
+use lock_core::{HolderInfo, LockBackend as _, LockErrorKind, LockKey, LockManager, Mode, OwnerId, RedisStore};
+use lock_store::{AcquireRequest, Attempt, Claim, Freed, Inbox, Release, Renewal, SharedClaims, Ticket};
+use lock_testing::{RedisServer, Reply, Reports, limit};
 
 use crate::support::{LONG, SECOND, exists, listening, locked_keys, locks, pttl};
 

@@ -5,11 +5,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use lock_core::testing::{RedisServer, Reply, limit};
-use lock_core::{
-    AcquireRequest, Attempt, Claim, FencingToken, Freed, HolderInfo, LockBackend, LockError, LockErrorKind, LockKey,
-    Mode, OwnerId, RedisStore, Release, Renewal, SharedClaims, Ticket,
-};
+use lock_core::{FencingToken, HolderInfo, LockBackend, LockError, LockErrorKind, LockKey, Mode, OwnerId, RedisStore};
+use lock_store::{AcquireRequest, Attempt, Claim, Freed, Release, Renewal, SharedClaims, Ticket};
+use lock_testing::{RedisServer, Reply, limit};
 use serde_json::{Value, json};
 
 use super::scenarios;
@@ -90,7 +88,6 @@ fn renewal(answer: Result<Renewal, LockError>) -> Value {
         Renewal::Renewed => "renewed".into(),
         Renewal::Wanted => "renewed, and somebody waits".into(),
         Renewal::Lost => "lost".into(),
-        other => panic!("{other:?} has no name here"),
     }
 }
 

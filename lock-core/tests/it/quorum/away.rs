@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use lock_core::testing::limit;
-use lock_core::{
-    AcquireRequest, Attempt, Claim, HolderInfo, LockBackend, LockError, LockErrorKind, LockKey, LockManager,
-    MemoryStore, Release, Restarts,
-};
+use lock_core::{HolderInfo, LockBackend, LockError, LockErrorKind, LockKey, LockManager, MemoryStore, Restarts};
+use lock_store::{AcquireRequest, Attempt, Claim, Release};
+use lock_testing::limit;
 
 use crate::quorum::network::{Network, process, process_with, stores, undriven};
 use crate::quorum::{MS, PATIENCE, SECOND, take};

@@ -2,8 +2,8 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use lock_core::testing::{RedisServer, limit};
 use lock_core::{FencingToken, LockManager, Quorum};
+use lock_testing::{RedisServer, limit};
 
 use crate::quorum::{MS, SECOND};
 use crate::server_clock::Movable;

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use lock_core::LockManager;
-use lock_core::testing::{Direction, EventLog, FaultProxy, limit};
+use lock_testing::{Direction, EventLog, FaultProxy, limit};
 
 use crate::quorum::SECOND;
 use crate::quorum::servers::{servers, url_of};

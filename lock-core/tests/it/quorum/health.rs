@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use lock_core::testing::limit;
-use lock_core::{LockErrorKind, LockEvent, LockObserver, MemberList, MemberState, Notice, QuorumHealth, QuorumMember};
+use lock_core::{LockErrorKind, LockEvent, LockObserver, MemberState, Notice, QuorumHealth};
+use lock_store::{MemberList, QuorumMember};
+use lock_testing::limit;
 
 use crate::quorum::network::{Network, process, process_with, stores};
 use crate::quorum::{SECOND, take};

@@ -1,7 +1,7 @@
 //! What a quorum knows of the runs of a job, although no member has seen them all.
 
-use lock_core::testing::limit;
 use lock_core::{Job, LockError, LockManager};
+use lock_testing::limit;
 use tokio::time::sleep;
 
 use crate::quorum::SECOND;

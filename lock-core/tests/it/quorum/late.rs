@@ -1,8 +1,9 @@
 //! What comes late, or in part: votes behind the release, a round of which some members take no part, a lock that is
 //! taken away between two rounds, members whose clocks differ.
 
-use lock_core::testing::limit;
-use lock_core::{AcquireRequest, Claim, HolderInfo, LockBackend, LockKey, MemoryStore, Release};
+use lock_core::{HolderInfo, LockBackend, LockKey, MemoryStore};
+use lock_store::{AcquireRequest, Claim, Release};
+use lock_testing::limit;
 
 use crate::quorum::network::{Network, Process, process, stores};
 use crate::quorum::{MS, SECOND, take};

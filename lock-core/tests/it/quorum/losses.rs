@@ -1,7 +1,7 @@
 //! Why a lock of a quorum was lost: members that were started again without their data, or somebody who took it there.
 
-use lock_core::testing::{FaultProxy, RedisServer, Reply, limit};
 use lock_core::{AnyBackend, LockManager, LossReason, Quorum, RedisStore, ReleaseOutcome};
+use lock_testing::{FaultProxy, RedisServer, Reply, limit};
 
 use crate::quorum::SECOND;
 use crate::support::{LONG, figure};
@@ -53,7 +53,7 @@ async fn the_reason_is_a_failover_if_so_many_members_restarted_that_the_others_a
         let mut members = Members::start().await;
         let guard = members.locks.lock("k").with_ttl(60 * SECOND).await.unwrap();
         members.change(restarted, taken);
-        let watch = lock_core::testing::Stopwatch::start();
+        let watch = lock_testing::Stopwatch::start();
         assert_eq!(tokio::time::timeout(LONG, guard.lost()).await, Ok(reason), "{restarted:?} {taken:?}");
         figure("quorum: a loss was known after its members were back, ttl 60 s", watch.elapsed());
         assert_eq!(guard.release().await, Ok(ReleaseOutcome::AlreadyLost(reason)));

@@ -1,7 +1,7 @@
 //! What a quorum knows to be done, although members are away.
 
-use lock_core::testing::limit;
 use lock_core::{LockError, LockErrorKind, LockManager, Result};
+use lock_testing::limit;
 
 use crate::quorum::network::{Network, process, stores};
 

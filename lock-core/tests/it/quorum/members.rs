@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use lock_core::testing::limit;
-use lock_core::{AnyBackend, LockErrorKind, LockManager, MemoryStore, Quorum, QuorumMember};
+use lock_core::{AnyBackend, LockErrorKind, LockManager, MemoryStore, Quorum};
+use lock_store::QuorumMember;
+use lock_testing::limit;
 
 use crate::quorum::network::{process, stores};
 

@@ -6,9 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lock_core::{
-    AcquireRequest, AnyBackend, Attempt, Capabilities, Claim, Clock, DoneMark, DoneMarks, FencingToken, Freed, Holder,
-    Inbox, JobRecord, JobRecords, JobVersion, LockBackend, LockError, LockKey, LockManager, MemberList, MemoryStore,
-    Quorum, QuorumMember, Release, Renewal, Result, Vote,
+    AnyBackend, Capabilities, Clock, FencingToken, Holder, LockBackend, LockError, LockKey, LockManager, MemoryStore,
+    Quorum, Result,
+};
+use lock_store::{
+    AcquireRequest, Attempt, Claim, DoneMark, DoneMarks, Freed, Inbox, JobRecord, JobRecords, JobVersion, MemberList,
+    QuorumMember, Release, Renewal, Vote,
 };
 
 /// What happens to commands on their way to a member.

@@ -1,7 +1,8 @@
 //! Why a quorum grants nothing: the error tells the reason, and names a process only if a majority of the members does.
 
-use lock_core::testing::{RedisServer, limit};
-use lock_core::{AcquireRequest, Claim, HolderInfo, LockBackend, LockError, LockErrorKind, LockKey, MemoryStore};
+use lock_core::{HolderInfo, LockBackend, LockError, LockErrorKind, LockKey, MemoryStore};
+use lock_store::{AcquireRequest, Claim};
+use lock_testing::{RedisServer, limit};
 
 use crate::quorum::network::{Network, Process, process, process_with, stores};
 use crate::quorum::servers::{begin, servers};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lock_core::testing::{Direction, FaultProxy, RedisServer, Reply, Stopwatch, limit};
 use lock_core::{AnyBackend, LockErrorKind, LockManager, LossReason, Quorum, RedisStore, ReleaseOutcome};
+use lock_testing::{Direction, FaultProxy, RedisServer, Reply, Stopwatch, limit};
 
 use crate::quorum::{MS, SECOND};
 use crate::support::{LONG, bounded, eventually, exists, figure};
@@ -344,7 +344,7 @@ async fn a_grant_takes_two_rounds_at_most() {
 #[tokio::test]
 #[limit]
 async fn the_documented_permissions_are_enough_for_a_quorum_and_each_is_needed() {
-    let rules = include_str!("../../../src/stores/redis/acl.txt").strip_prefix("ACL SETUSER app ").unwrap();
+    let rules = include_str!("../../../../stores/lock-redis/src/acl.txt").strip_prefix("ACL SETUSER app ").unwrap();
     let more = ["+hgetall", "~distributed-lock:birth", "~distributed-lock:members"];
     let operations =
         std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operations/quorum.md")).unwrap();

@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use lock_core::testing::limit;
 use lock_core::{FencingToken, LockGuard, LockManager};
+use lock_testing::limit;
 
 use crate::quorum::network::{Network, Process, process_with, stores};
 use crate::quorum::{MS, SECOND};

@@ -3,10 +3,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lock_core::testing::{Direction, FaultProxy, RedisServer, Reply, Report, Reports, inbox, limit};
-use lock_core::{
-    Freed, LockBackend, LockError, LockErrorKind, LockEvent, LockObserver, Notice, RedisStore, Release, Renewal,
-};
+use lock_core::{LockBackend, LockError, LockErrorKind, LockEvent, LockObserver, Notice, RedisStore};
+use lock_store::{Freed, Release, Renewal};
+use lock_testing::{Direction, FaultProxy, RedisServer, Reply, Report, Reports, inbox, limit};
 
 use crate::redis_store::{acquire, claim, granted, held, release, request, store, token};
 use crate::support::eventually;

@@ -1,7 +1,8 @@
 //! Tokens come from one clock for each server, whatever happens to it.
 
-use lock_core::testing::{RedisServer, Reply, limit};
-use lock_core::{Claim, FencingToken, Freed, LockBackend, LockErrorKind, RedisStore};
+use lock_core::{FencingToken, LockBackend, LockErrorKind, RedisStore};
+use lock_store::{Claim, Freed};
+use lock_testing::{RedisServer, Reply, limit};
 
 use crate::redis_store::{acquire, claim, granted, release, request, store, token};
 

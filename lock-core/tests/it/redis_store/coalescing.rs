@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use lock_core::testing::{RedisServer, Reply, limit};
-use lock_core::{Attempt, Claim, Freed, LockBackend, LockError, LockErrorKind, RedisStore, Release, Ticket};
+use lock_core::{LockBackend, LockError, LockErrorKind, RedisStore};
+use lock_store::{Attempt, Claim, Freed, Release, Ticket};
+use lock_testing::{RedisServer, Reply, limit};
 use tokio::task::{JoinHandle, yield_now};
 
 use crate::redis_store::{acquire, claim, granted, release, request, store, token};

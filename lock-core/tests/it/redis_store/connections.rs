@@ -5,10 +5,9 @@ use std::future::Future as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::testing::{Direction, FaultProxy, RedisServer, Reply, Stopwatch, limit};
-use lock_core::{
-    Attempt, Freed, LockBackend as _, LockError, LockErrorKind, LockManager, RedisStore, Release, ReleaseOutcome,
-};
+use lock_core::{LockBackend as _, LockError, LockErrorKind, LockManager, RedisStore, ReleaseOutcome};
+use lock_store::{Attempt, Freed, Release};
+use lock_testing::{Direction, FaultProxy, RedisServer, Reply, Stopwatch, limit};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::redis_store::{acquire, claim, granted, release, store, token};

@@ -4,10 +4,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use lock_core::testing::{Direction, FaultProxy, RedisServer, Reply, limit};
-use lock_core::{
-    Freed, LockBackend, LockError, LockManager, LockOptions, OwnerId, RedisStore, Release, ReleaseOutcome, Renewal,
-};
+use lock_core::{LockBackend, LockError, LockManager, LockOptions, OwnerId, RedisStore, ReleaseOutcome};
+use lock_store::{Freed, Release, Renewal};
+use lock_testing::{Direction, FaultProxy, RedisServer, Reply, limit};
 
 use crate::redis_store::{acquire, claim, granted, release, store, token};
 use crate::support::{SECOND, eventually, locks, locks_at, pttl, take, watched};

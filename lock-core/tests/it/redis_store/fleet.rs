@@ -5,8 +5,9 @@ mod cluster;
 use std::time::{Duration, SystemTime};
 
 use lock_core::inspect::{EntryState, FleetReader, LockEntry, ScanOptions};
-use lock_core::testing::{RedisServer, Reply, limit};
-use lock_core::{Freed, LockErrorKind, LockKey, LockManager, OwnerId};
+use lock_core::{LockErrorKind, LockKey, LockManager, OwnerId};
+use lock_store::Freed;
+use lock_testing::{RedisServer, Reply, limit};
 
 use crate::support::lost;
 

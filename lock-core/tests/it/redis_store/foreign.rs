@@ -1,7 +1,8 @@
 //! Values that a stranger may have put in the place of a lock.
 
-use lock_core::testing::{RedisServer, limit};
-use lock_core::{Attempt, Freed, LockBackend, LockKey, LockLabel, RedisStore, Renewal, Ticket};
+use lock_core::{LockBackend, LockKey, LockLabel, RedisStore};
+use lock_store::{Attempt, Freed, Renewal, Ticket};
+use lock_testing::{RedisServer, limit};
 
 use crate::redis_store::{acquire, claim, granted, held, release, request, store};
 

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::testing::{RedisServer, Reply, limit};
-use lock_core::{Attempt, Freed, LockBackend, LockErrorKind, RedisStore, Ticket};
+use lock_core::{LockBackend, LockErrorKind, RedisStore};
+use lock_store::{Attempt, Freed, Ticket};
+use lock_testing::{RedisServer, Reply, limit};
 
 use crate::redis_store::{acquire, claim, granted, release, request, store, token};
 
@@ -124,7 +125,7 @@ async fn what_is_known_of_waiters_goes_with_their_queue() {
         let Reply::List(owners) = server.command(&["HKEYS", "{lock:a}@waiters"]) else { panic!("no list") };
         owners.iter().map(|owner| owner.text().to_owned()).collect::<Vec<_>>()
     };
-    let wait = async |store: &RedisStore, claim: &lock_core::Claim| {
+    let wait = async |store: &RedisStore, claim: &lock_store::Claim| {
         let mut queued = request(claim);
         (queued.ticket, queued.repeated) = (Some(Ticket::new("gone".into(), 1, Duration::from_secs(30))), true);
         assert!(matches!(store.try_acquire(&queued).await.unwrap(), Attempt::Queued { .. }));

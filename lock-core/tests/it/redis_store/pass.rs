@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::testing::{RedisServer, Reply, Report, Reports, limit};
-use lock_core::{Attempt, Claim, Freed, LockBackend as _, OwnerId, RedisStore, Release, Ticket};
+use lock_core::{LockBackend as _, OwnerId, RedisStore};
+use lock_store::{Attempt, Claim, Freed, Release, Ticket};
+use lock_testing::{RedisServer, Reply, Report, Reports, limit};
 
 use crate::redis_store::{claim, request};
 use crate::support::listening;

@@ -1,7 +1,8 @@
 //! A replica takes over that knows of an earlier phase of a lock than the last one.
 
-use lock_core::testing::{RedisServer, Reply, limit};
-use lock_core::{Attempt, Claim, Freed, LockBackend, Mode, Release, Renewal};
+use lock_core::{LockBackend, Mode};
+use lock_store::{Attempt, Claim, Freed, Release, Renewal};
+use lock_testing::{RedisServer, Reply, limit};
 
 use crate::redis_store::{claim, granted, release, request, store};
 use crate::support::eventually;

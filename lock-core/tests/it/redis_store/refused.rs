@@ -3,11 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::testing::{RedisServer, Reply, limit};
-use lock_core::{
-    Attempt, Claim, FencingToken, LockBackend, LockError, LockErrorKind, LockKey, Mode, QuorumMember as _, RedisStore,
-    Release, Renewal, SharedClaims, Ticket,
-};
+use lock_core::{FencingToken, LockBackend, LockError, LockErrorKind, LockKey, Mode, RedisStore};
+use lock_store::{Attempt, Claim, QuorumMember as _, Release, Renewal, SharedClaims, Ticket};
+use lock_testing::{RedisServer, Reply, limit};
 
 use crate::redis_store::{request, store};
 use crate::support::{MS, SECOND, eventually, pttl};

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::testing::{Direction, EventLog, FaultProxy, RedisServer, Report, Reports, inbox, limit};
-use lock_core::{Claim, Freed, Inbox, LockBackend, LockErrorKind, RedisStore, Release, Renewal};
+use lock_core::{LockBackend, LockErrorKind, RedisStore};
+use lock_store::{Claim, Freed, Inbox, Release, Renewal};
+use lock_testing::{Direction, EventLog, FaultProxy, RedisServer, Report, Reports, inbox, limit};
 use tokio::task::JoinHandle;
 
 use crate::redis_store::{claim, granted, pttl, release, store};

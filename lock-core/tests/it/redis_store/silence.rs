@@ -6,8 +6,8 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::Duration;
 
 use lock_core::inspect::{FleetReader, ScanOptions};
-use lock_core::testing::{Direction, FaultProxy, RedisCluster, RedisSentinels, RedisServer, Stopwatch, limit};
 use lock_core::{LockBackend as _, LockErrorKind, LockKey, LockManager, LockOptions, LossReason};
+use lock_testing::{Direction, FaultProxy, RedisCluster, RedisSentinels, RedisServer, Stopwatch, limit};
 
 use crate::support::{MS, SECOND, lost};
 

@@ -3,8 +3,8 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 
-use lock_core::testing::{RedisServer, limit};
 use lock_core::{LockErrorKind, LockManager};
+use lock_testing::{RedisServer, limit};
 
 use crate::support::eventually;
 

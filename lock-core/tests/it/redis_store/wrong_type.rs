@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use lock_core::inspect::FleetReader;
-use lock_core::testing::{RedisCluster, RedisServer, Reply, limit};
-use lock_core::{
-    AcquireRequest, BlockedNotes, Claim, DoneMarks, HolderInfo, JobRecords, JobVersion, LockBackend, LockError,
-    LockErrorKind, LockKey, LockManager, Mode, RedisStore, Release, SharedClaims, Ticket,
+use lock_core::{HolderInfo, LockBackend, LockError, LockErrorKind, LockKey, LockManager, Mode, RedisStore};
+use lock_store::{
+    AcquireRequest, BlockedNotes, Claim, DoneMarks, JobRecords, JobVersion, Release, SharedClaims, Ticket,
 };
+use lock_testing::{RedisCluster, RedisServer, Reply, limit};
 
 /// Asks a store for everything that it does with one lock, and returns what it was refused.
 async fn refusals(store: &RedisStore, key: &LockKey, held: bool) -> Vec<LockError> {

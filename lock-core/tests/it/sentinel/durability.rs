@@ -1,9 +1,9 @@
 //! Locks that count only when replicas have them.
 
-use lock_core::testing::{
+use lock_core::{Durability, LockErrorKind, LockManager, LockOptions, LossReason, RedisStore};
+use lock_testing::{
     Direction, EventLog, FaultProxy, RedisSentinels, RedisServer, RedisServerBuilder, Reply, Stopwatch, limit,
 };
-use lock_core::{Durability, LockErrorKind, LockManager, LockOptions, LossReason, RedisStore};
 
 use crate::support::{MS, SECOND, bounded, eventually, exists, figure, locked_keys, lost, take};
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use lock_core::testing::{Direction, EventLog, RedisSentinels, RedisServer, Reply, Stopwatch, limit};
 use lock_core::{FencingGate, LockEvent, LockManager, LockObserver, LockOptions, LossReason, Notice, ReleaseOutcome};
+use lock_testing::{Direction, EventLog, RedisSentinels, RedisServer, Reply, Stopwatch, limit};
 
 use super::follow;
 use crate::support::{MS, SECOND, all_told, bounded, eventually, exists, take};

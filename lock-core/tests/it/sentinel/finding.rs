@@ -1,7 +1,7 @@
 //! How the master is found, and what is said when it is not.
 
-use lock_core::testing::{RedisSentinels, RedisServer, Reply, limit};
 use lock_core::{LockErrorKind, LockManager, LockOptions, RedisStore};
+use lock_testing::{RedisSentinels, RedisServer, Reply, limit};
 
 use super::follow;
 use crate::support::{SECOND, eventually, exists, take};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lock_core::testing::{Direction, FaultProxy, RedisSentinels, RedisServer, Reply, limit};
 use lock_core::{LockGuard, LockManager, LockOptions, LossReason};
+use lock_testing::{Direction, FaultProxy, RedisSentinels, RedisServer, Reply, limit};
 use tokio::time::Instant;
 
 use crate::support::{SECOND, bounded, eventually, exists, figure, lost, take};

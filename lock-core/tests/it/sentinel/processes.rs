@@ -1,6 +1,6 @@
 //! Processes that queue for the same keys while another server takes over (scenario 7 of the design).
 
-use lock_core::testing::{RedisSentinels, Stopwatch, limit};
+use lock_testing::{RedisSentinels, Stopwatch, limit};
 
 use super::follow;
 use crate::support::{SECOND, Scratch, Worker, bounded, figure, locked_keys, seed, take};

@@ -3,11 +3,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use lock_core::testing::{Violation, limit};
-use lock_core::{
-    AcquireRequest, Attempt, Capabilities, Claim, Clock, FencingToken, Freed, Holder, Inbox, LockBackend, LockError,
-    LockKey, MemoryStore, Release, Renewal,
-};
+use lock_core::{Capabilities, Clock, FencingToken, Holder, LockBackend, LockError, LockKey, MemoryStore};
+use lock_store::{AcquireRequest, Attempt, Claim, Freed, Inbox, Release, Renewal};
+use lock_testing::{Violation, limit};
 
 use super::{MS, Mode, breaks_the_contract, simulate};
 

@@ -7,11 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use lock_core::testing::{Report, Reports, stand_in};
-use lock_core::{
-    AcquireRequest, Attempt, AttemptAll, Capabilities, Claim, Clock, Freed, Holder, Inbox, LockBackend, LockError,
-    LockKey, OwnerId, Release, Renewal,
-};
+use lock_core::{Capabilities, Clock, Holder, LockBackend, LockError, LockKey, OwnerId};
+use lock_store::{AcquireRequest, Attempt, AttemptAll, Claim, Freed, Inbox, Release, Renewal};
+use lock_testing::{Report, Reports, stand_in};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 

@@ -7,11 +7,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Mutex;
 
-use lock_core::testing::{Violation, limit};
-use lock_core::{
-    AcquireRequest, Attempt, Capabilities, Claim, Clock, Freed, Holder, Inbox, LockBackend, LockError, LockKey,
-    MemoryStore, OwnerId, Release, Renewal,
-};
+use lock_core::{Capabilities, Clock, Holder, LockBackend, LockError, LockKey, MemoryStore, OwnerId};
+use lock_store::{AcquireRequest, Attempt, Claim, Freed, Inbox, Release, Renewal};
+use lock_testing::{Violation, limit};
 
 use super::network::Flaw;
 use super::{Mode, breaks_the_contract, simulate};

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lock_core::testing::{History, Record, Verdict};
 use lock_core::{LockEvent, LockEventKind, LockGuard, LockObserver};
+use lock_testing::{History, Record, Verdict};
 use tokio::time::Instant;
 
 /// The keys that the processes of a run lock.

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lock_core::testing::{EventLog, limit};
 use lock_core::{LockGuard, LockManager, MemoryStore};
+use lock_testing::{EventLog, limit};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lock_core::testing::limit;
 use lock_core::{LockManager, MemoryStore};
+use lock_testing::limit;
 use tokio::time::{Instant, sleep};
 
 use super::network::Network;

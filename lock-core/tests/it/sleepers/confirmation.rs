@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lock_core::testing::{Direction, FaultProxy, RedisServer, Reply, Stopwatch, limit};
 use lock_core::{LockError, LockErrorKind, LockGuard};
+use lock_testing::{Direction, FaultProxy, RedisServer, Reply, Stopwatch, limit};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_core::Renew;
-use lock_core::testing::{FaultProxy, RedisServer, Reply, Stopwatch, limit};
+use lock_testing::{FaultProxy, RedisServer, Reply, Stopwatch, limit};
 use tokio::task::JoinSet;
 
 use super::{age, all_asleep, asleep, entries, now, queue_up, stamps, wait_for_k};

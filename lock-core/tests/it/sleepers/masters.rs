@@ -1,7 +1,7 @@
 //! Claims that sleep when another server becomes their master.
 
-use lock_core::testing::{RedisCluster, RedisSentinels, RedisServer, Reply, Stopwatch, limit};
 use lock_core::{LockGuard, LockManager};
+use lock_testing::{RedisCluster, RedisSentinels, RedisServer, Reply, Stopwatch, limit};
 use tokio::task::JoinSet;
 
 use super::{all_asleep, entries, stamps, wait_for_k};

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use lock_core::testing::{RedisCluster, RedisServer, Stopwatch, limit};
 use lock_core::{LockGuard, LockManager};
+use lock_testing::{RedisCluster, RedisServer, Stopwatch, limit};
 use tokio::task::JoinSet;
 
 use super::{age_queue, entries_of, now, scripts};

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use lock_core::testing::{EventLog, Reports, inbox};
-use lock_core::{Inbox, LockBackend};
+use lock_core::LockBackend;
+use lock_store::Inbox;
+use lock_testing::{EventLog, Reports, inbox};
 
 use crate::support::eventually;
 

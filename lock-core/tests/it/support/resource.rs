@@ -6,8 +6,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use lock_core::testing::Recorder;
 use lock_core::{FencingGate, FencingToken};
+use lock_testing::Recorder;
 
 /// Serves every worker that connects, for as long as the test process lives. It records each write
 /// while no other write can happen, so that the records are in the order of the writes.

@@ -5,19 +5,23 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use lock_core::testing::{History, Recorder, Verdict};
+use lock_testing::{History, Recorder, Verdict};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
+use crate::worker::{ANSWER, BETWEEN, WORDS};
+
 /// How long a worker may take to say something.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A process of `tests/worker`, or of another program. Killed when it is dropped.
+/// A process of [`worker`](crate::worker), or of another program. Killed when it is dropped.
 pub(crate) struct Worker {
     child: Child,
     orders: ChildStdin,
     says: Lines<BufReader<ChildStdout>>,
+    /// How each of its lines begins. Others are not its own.
+    answer: &'static str,
 }
 
 impl Worker {
@@ -27,10 +31,11 @@ impl Worker {
 
     /// Starts it with some variables in its environment.
     pub(crate) fn start_in(environment: &[(&str, &str)], mode: &str, args: &[(&str, &str)]) -> Self {
-        let mut program = Command::new(env!("CARGO_BIN_EXE_lock-worker"));
-        let args = args.iter().map(|(name, value)| format!("{name}={value}"));
-        program.envs(environment.iter().copied()).arg(mode).args(args);
-        Self::run(program)
+        let mut program = Command::new(std::env::current_exe().unwrap());
+        let args = args.iter().map(|(name, value)| format!("{BETWEEN}{name}={value}"));
+        program.envs(environment.iter().copied()).env(WORDS, args.fold(mode.to_owned(), |words, word| words + &word));
+        program.args(["worker::process", "--exact", "--nocapture", "--quiet"]);
+        Self { answer: ANSWER, ..Self::run(program) }
     }
 
     /// Starts another program that answers and takes orders line by line.
@@ -38,13 +43,18 @@ impl Worker {
         let mut child = program.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
         let orders = child.stdin.take().unwrap();
         let says = BufReader::new(child.stdout.take().unwrap()).lines();
-        Self { child, orders, says }
+        Self { child, orders, says, answer: "" }
     }
 
     /// Waits for the worker's next line.
     pub(crate) async fn next(&mut self) -> String {
-        let line = tokio::time::timeout(PATIENCE, self.says.next_line()).await;
-        line.expect("a worker is silent").unwrap().expect("a worker has ended")
+        loop {
+            let line = tokio::time::timeout(PATIENCE, self.says.next_line()).await;
+            let line = line.expect("a worker is silent").unwrap().expect("a worker has ended");
+            if let Some(answer) = line.strip_prefix(self.answer) {
+                return answer.to_owned();
+            }
+        }
     }
 
     /// Sends an order, and waits for the answer.

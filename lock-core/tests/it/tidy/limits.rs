@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use lock_core::testing::limit;
+use lock_testing::limit;
 
 use super::{MEMBERS, files};
 

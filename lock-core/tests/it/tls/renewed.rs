@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::PathBuf;
 
-use lock_core::testing::{EventLog, RedisCluster, RedisSentinels, RedisServer, RedisServerBuilder, limit};
 use lock_core::{LockError, LockErrorKind, LockManager};
+use lock_testing::{EventLog, RedisCluster, RedisSentinels, RedisServer, RedisServerBuilder, limit};
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, date_time_ymd};
 use tracing::Level;
 

@@ -3,8 +3,8 @@
 //! `tests/fixtures/0.1/reader` has the scripts of commit 8aad024, which a process of that time still runs. The functions here
 //! read their answers as that process does.
 
-use lock_core::testing::{RedisServer, Reply, limit};
 use lock_core::{FencingToken, LockManager, OwnerId};
+use lock_testing::{RedisServer, Reply, limit};
 
 use super::server_ms;
 use crate::support::{LONG, SECOND, eventually, locks};

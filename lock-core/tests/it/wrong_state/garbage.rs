@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 use lock_core::OwnerId;
-use lock_core::testing::{RedisServer, Reply};
+use lock_testing::{RedisServer, Reply};
 
 /// Something that somebody writes.
 #[derive(Debug)]

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use lock_core::LockManager;
-use lock_core::testing::{RedisCluster, Reply, limit};
 use lock_metrics::{Inspector, builder};
+use lock_testing::{RedisCluster, Reply, limit};
 
 use super::{last, of, scrape};
 use crate::support::eventually;

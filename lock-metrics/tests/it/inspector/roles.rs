@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use lock_core::testing::{RedisServer, limit};
 use lock_core::{LockError, LockManager};
 use lock_metrics::builder;
+use lock_testing::{RedisServer, limit};
 
 use super::{held_as, inspector, of, scrape};
 

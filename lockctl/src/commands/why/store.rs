@@ -1,7 +1,8 @@
 //! What the store says of a key: one server, or the members of a quorum.
 
 use lock_core::inspect::{FleetReader, LockEntry, Topology, Waiter};
-use lock_core::{Clock, JobRecord, LockKey, Timestamp};
+use lock_core::store::JobRecord;
+use lock_core::{Clock, LockKey, Timestamp};
 
 use crate::commands::why::blocked::{self, Walk};
 use crate::commands::why::votes::Votes;

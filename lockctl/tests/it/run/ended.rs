@@ -4,7 +4,7 @@ use std::io::{BufReader, Read as _};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use lock_core::testing::{RedisServer, Stopwatch, limit};
+use lock_testing::{RedisServer, Stopwatch, limit};
 
 use crate::run::{KEY, Run, is_alive, is_free, part_of, signal, start, until};
 

@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use lock_core::testing::{RedisServer, Stopwatch, limit};
+use lock_testing::{RedisServer, Stopwatch, limit};
 
 use crate::program::Ended;
 use crate::run::{KEY, is_free, until};

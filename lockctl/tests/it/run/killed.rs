@@ -1,6 +1,6 @@
 //! What becomes of the command when a part of `lockctl` itself is killed or stopped.
 
-use lock_core::testing::{RedisServer, limit};
+use lock_testing::{RedisServer, limit};
 
 use crate::run::{FAMILY, is_alive, part_of, signal, start, until};
 

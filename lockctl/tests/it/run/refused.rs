@@ -1,7 +1,7 @@
 //! A store that would refuse to give the lock back.
 
 use lock_core::LockManager;
-use lock_core::testing::{RedisServer, Reply, limit};
+use lock_testing::{RedisServer, Reply, limit};
 
 use crate::program::lockctl_at;
 use crate::run::{KEY, is_free};

@@ -1,6 +1,6 @@
 //! What the command learns of the store.
 
-use lock_core::testing::{RedisServer, limit};
+use lock_testing::{RedisServer, limit};
 
 use crate::program::lockctl_at;
 use crate::run::KEY;

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
 
-use lock_core::testing::{RedisServer, limit};
+use lock_testing::{RedisServer, limit};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use crate::run::{is_alive, is_free, until};

@@ -7,8 +7,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use fastrand::Rng;
-use lock_core::testing::Stopwatch;
 use lock_core::{LockError, LockErrorKind, LockGuard, LockRequest, Mode, Renew, Result};
+use lock_testing::Stopwatch;
 
 use crate::caller::mixed::executor::Executor;
 use crate::caller::mixed::section::Section;

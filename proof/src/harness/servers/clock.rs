@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use lock_core::testing::RedisServerBuilder;
+use lock_testing::RedisServerBuilder;
 
 /// How many seconds the clock jumps ahead each time: more than any lease.
 const LEAP: i64 = 60;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use lock_core::testing::{RedisCluster, RedisServer, Reply};
+use lock_testing::{RedisCluster, RedisServer, Reply};
 
 use crate::harness::KEYS;
 use crate::harness::servers::{Change, Topology, eventually, follows, ok, without_snapshot};

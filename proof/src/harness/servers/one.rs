@@ -1,7 +1,7 @@
 //! Two servers behind one address: a master, and a replica that may be promoted without the last writes.
 
 use fastrand::Rng;
-use lock_core::testing::{Direction, FaultProxy, RedisServer};
+use lock_testing::{Direction, FaultProxy, RedisServer};
 
 use crate::harness::servers::clock::MovableClock;
 use crate::harness::servers::{Change, Topology, follows, ok, without_snapshot};

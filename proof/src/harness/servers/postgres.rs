@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use fastrand::Rng;
-use lock_core::testing::{PostgresPooler, PostgresServer, RedisServer};
+use lock_testing::{PostgresPooler, PostgresServer, RedisServer};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::servers::{Change, Topology};

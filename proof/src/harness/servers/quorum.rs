@@ -1,7 +1,7 @@
 //! Three independent servers. Two of them must agree.
 
 use fastrand::Rng;
-use lock_core::testing::{RedisServer, Reply};
+use lock_testing::{RedisServer, Reply};
 
 use crate::harness::servers::{Change, Topology, ok};
 

@@ -1,7 +1,7 @@
 //! A master, two replicas, and the sentinels that publish the master.
 
 use fastrand::Rng;
-use lock_core::testing::{RedisSentinels, RedisServer};
+use lock_testing::{RedisSentinels, RedisServer};
 
 use crate::harness::servers::{Change, Topology, eventually, follows, without_snapshot};
 

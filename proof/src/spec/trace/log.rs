@@ -63,7 +63,7 @@ fn number(bytes: &[u8], sign: u8) -> Read<(usize, &[u8])> {
 
 #[cfg(test)]
 mod tests {
-    use lock_core::testing::limit;
+    use lock_testing::limit;
 
     use super::parse;
 

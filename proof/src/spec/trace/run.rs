@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use lock_core::testing::RedisServer;
+use lock_testing::RedisServer;
 use serde::{Deserialize, Serialize};
 
 use crate::harness::Worker;

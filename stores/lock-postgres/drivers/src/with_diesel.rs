@@ -4,7 +4,8 @@
 use diesel::sql_query;
 use diesel::sql_types::{BigInt, Text};
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
-use lock_core::{JobVersion, LockManager};
+use lock_core::LockManager;
+use lock_store::JobVersion;
 use lock_postgres as _; // enters the scheme
 
 #[tokio::main(flavor = "current_thread")]

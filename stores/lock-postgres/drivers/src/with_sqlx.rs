@@ -1,6 +1,7 @@
 //! sqlx: one write of an existing table, under a lock that nobody else can get before the commit; and a migration whose mark is in its transaction.
 
-use lock_core::{JobVersion, LockManager};
+use lock_core::LockManager;
+use lock_store::JobVersion;
 use lock_postgres as _; // enters the scheme
 
 #[tokio::main(flavor = "current_thread")]

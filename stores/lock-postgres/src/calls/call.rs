@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use lock_core::{
-    AcquireRequest, Attempt, AttemptAll, Blocked, Claim, DoneMark, Freed, Holder, JobRecord, JobVersion, LockEntry,
-    LockError, LockKey, Release, Renewal, Result, Revocation, ScanPage, Timestamp, Waiter,
+use lock_core::{Blocked, Holder, LockError, LockKey, Result, Timestamp};
+use lock_store::LockEntry;
+use lock_store::{
+    AcquireRequest, Attempt, AttemptAll, Claim, DoneMark, Freed, JobRecord, JobVersion, Release, Renewal, Revocation,
+    ScanPage, Waiter,
 };
 use tokio::sync::oneshot;
 

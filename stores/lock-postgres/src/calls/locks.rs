@@ -1,6 +1,7 @@
 //! The calls of single locks: taken and released, those that came together in one statement.
 
-use lock_core::{AcquireRequest, Attempt, Freed, Holder, LockKey, Release, Result};
+use lock_core::{Holder, LockKey, Result};
+use lock_store::{AcquireRequest, Attempt, Freed, Release};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 

@@ -1,6 +1,7 @@
 //! What is done for which version.
 
-use lock_core::{DoneMark, JobVersion, LockError, LockKey, Result};
+use lock_core::{LockError, LockKey, Result};
+use lock_store::{DoneMark, JobVersion};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 

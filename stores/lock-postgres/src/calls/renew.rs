@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use lock_core::{Claim, LockError, Renewal, Result};
+use lock_core::{LockError, Result};
+use lock_store::{Claim, Renewal};
 use tokio_postgres::types::Type;
 
 use crate::calls::call::Asked;

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lock_core::{AcquireRequest, Holder, LockError, LockKey, Result};
+use lock_core::{Holder, LockError, LockKey, Result};
+use lock_store::AcquireRequest;
 use tokio_postgres::Row;
 
 use crate::calls::about;

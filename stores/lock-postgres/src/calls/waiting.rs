@@ -3,7 +3,8 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-use lock_core::{AcquireRequest, Attempt, Freed, LockKey, Release, Result};
+use lock_core::{LockKey, Result};
+use lock_store::{AcquireRequest, Attempt, Freed, Release};
 use tokio::sync::Notify;
 
 use crate::calls::call::{Asked, Batch, Call, Sent};

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lock_core::{Finding, LockError, LockErrorKind, Result};
+use lock_core::{LockError, LockErrorKind, Result};
+use lock_store::Finding;
 use tokio_postgres::Config;
 use tokio_postgres::types::Type;
 

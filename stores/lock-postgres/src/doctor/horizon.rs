@@ -1,6 +1,7 @@
 //! Transactions that keep dead rows from being removed: every update of a lock leaves one, and a call reads past all of them.
 
-use lock_core::{Finding, Result};
+use lock_core::Result;
+use lock_store::Finding;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 

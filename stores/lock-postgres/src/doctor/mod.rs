@@ -8,7 +8,7 @@ mod settings;
 mod tables;
 mod waiters;
 
-use lock_core::{Doctor, Finding};
+use lock_store::{Doctor, Finding};
 use tokio::sync::oneshot;
 use tokio_postgres::Config;
 use tokio_postgres::config::TargetSessionAttrs;

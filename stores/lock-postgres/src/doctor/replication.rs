@@ -1,6 +1,6 @@
 //! The servers that follow this one, and what a failover loses.
 
-use lock_core::Finding;
+use lock_store::Finding;
 
 use crate::doctor::facts::Facts;
 use crate::url::Settings;

@@ -1,6 +1,6 @@
 //! The server itself: its version, whether it takes writes, its connections, encoding and clock.
 
-use lock_core::Finding;
+use lock_store::Finding;
 
 use crate::doctor::facts::Facts;
 
@@ -109,7 +109,7 @@ pub(super) fn clock(facts: &Facts) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use lock_core::FindingGrade;
+    use lock_store::FindingGrade;
 
     use super::{clock, version};
     use crate::doctor::facts::Facts;

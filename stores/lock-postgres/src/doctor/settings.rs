@@ -1,6 +1,6 @@
 //! The settings of this user's sessions: time-outs, isolation, how durable a commit is.
 
-use lock_core::Finding;
+use lock_store::Finding;
 
 use crate::doctor::facts::Facts;
 use crate::url::Settings;

@@ -1,6 +1,7 @@
 //! The schema: whether it is there, of our version, usable by this user, and swept.
 
-use lock_core::{Finding, Result};
+use lock_core::Result;
+use lock_store::Finding;
 use tokio_postgres::types::Type;
 
 use crate::doctor::facts::{Facts, without};
@@ -32,7 +33,7 @@ pub(super) async fn schema(session: &Session, settings: &Settings, facts: &Facts
         Ok(finding) => finding,
         Err(error) => without(&error, "functions"),
     };
-    if functions.grade == lock_core::FindingGrade::Refused {
+    if functions.grade == lock_store::FindingGrade::Refused {
         return vec![functions];
     }
     let version = match migrate::version(session, name).await {

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use lock_core::{Finding, Result};
+use lock_core::Result;
+use lock_store::Finding;
 use tokio::sync::mpsc;
 use tokio_postgres::AsyncMessage;
 use tokio_postgres::types::Type;

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use lock_core::testing::{PostgresServer, limit};
-use lock_core::{AcquireRequest, HolderInfo, LockBackend, LockError, LockErrorKind, LockManager, Renewal};
+use lock_core::{HolderInfo, LockBackend, LockError, LockErrorKind, LockManager};
 use lock_postgres::PostgresStore;
+use lock_store::{AcquireRequest, Renewal};
+use lock_testing::{PostgresServer, limit};
 
 use crate::support::{LONG, claim, granted, on_runtime, pin, session};
 

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use lock_core::testing::{PostgresServer, limit};
-use lock_core::{
-    AcquireRequest, Attempt, Claim, FencingToken, Freed, HolderInfo, LockBackend as _, LockManager, Release, Renewal,
-};
+use lock_core::{FencingToken, HolderInfo, LockBackend as _, LockManager};
 use lock_postgres::PostgresStore;
+use lock_store::{AcquireRequest, Attempt, Claim, Freed, Release, Renewal};
+use lock_testing::{PostgresServer, limit};
 
 use crate::support::{LONG, ask, claim, granted, on_runtime, session};
 
@@ -64,7 +63,7 @@ fn a_released_lock_is_free_and_its_tokens_rise_when_the_clock_was_set_back() {
             })
             .collect();
         let answer = store.try_acquire_all(&all).await.unwrap();
-        assert!(matches!(answer, lock_core::AttemptAll::Granted { .. }), "{answer:?}");
+        assert!(matches!(answer, lock_store::AttemptAll::Granted { .. }), "{answer:?}");
         for one in all {
             freed(&store, one.claim).await;
         }
@@ -150,7 +149,7 @@ fn tokens_rise_at_a_failover_to_a_standby_whose_clock_is_behind() {
     on_runtime(async {
         let primary = PostgresServer::start();
         let store = with_a_clock(&primary);
-        let way = lock_core::testing::FaultProxy::start(primary.port());
+        let way = lock_testing::FaultProxy::start(primary.port());
         let known = claim("known", LONG);
         granted(&store, &known).await;
         freed(&store, known.clone()).await;

@@ -1,7 +1,7 @@
 //! Runs the conformance suite of stores.
 
-use lock_core::testing::PostgresServer;
 use lock_postgres::PostgresStore;
+use lock_testing::PostgresServer;
 
 use crate::support::with_tables;
 
@@ -10,4 +10,4 @@ fn store() -> impl Fn() -> PostgresStore {
     move || PostgresStore::new(&server.url()).unwrap()
 }
 
-lock_core::conformance_tests!(store);
+lock_testing::conformance_tests!(store);

@@ -1,8 +1,9 @@
 //! What the doctor finds on real servers, and that what it says to set mends it.
 
-use lock_core::testing::{PostgresServer, limit};
-use lock_core::{Doctor as _, Finding, FindingGrade, LockBackend as _};
+use lock_core::LockBackend as _;
 use lock_postgres::PostgresStore;
+use lock_store::{Doctor as _, Finding, FindingGrade};
+use lock_testing::{PostgresServer, limit};
 
 use crate::support::{LONG, claim, granted, on_runtime, pid, session};
 

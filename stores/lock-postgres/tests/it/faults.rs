@@ -1,8 +1,8 @@
 //! A connection that is cut, and an answer that is lost, through the proxy that stands between.
 
-use lock_core::testing::{Direction, EventLog, FaultProxy, PostgresServer, limit};
 use lock_core::{LockManager, ReleaseOutcome};
 use lock_postgres as _;
+use lock_testing::{Direction, EventLog, FaultProxy, PostgresServer, limit};
 
 use crate::support::{LONG, on_runtime, session};
 

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use lock_core::testing::{EventLog, PostgresServer, inbox, limit};
-use lock_core::{
-    AcquireRequest, Blocked, BlockedNotes as _, Doctor as _, DoneMarks as _, FindingGrade, Freed, HolderInfo,
-    Inspector as _, JobRecords as _, JobVersion, LockBackend as _, LockKey, Release, Renewal, Ticket,
-};
+use lock_core::{Blocked, HolderInfo, LockBackend as _, LockKey};
 use lock_postgres::PostgresStore;
+use lock_store::{
+    AcquireRequest, BlockedNotes as _, Doctor as _, DoneMarks as _, FindingGrade, Freed, Inspector as _,
+    JobRecords as _, JobVersion, Release, Renewal, Ticket,
+};
+use lock_testing::{EventLog, PostgresServer, inbox, limit};
 use tokio_postgres::Client;
 
 use crate::support::{LONG, ask, claim, granted, on_runtime, pin};
@@ -151,7 +152,7 @@ async fn use_it(server: &PostgresServer, url: &str) {
         assert_eq!(store.scan("", 10, None).await.unwrap().entries.len(), 1);
         assert!(store.last_run(&key).await.unwrap().is_none());
         let mut release = Release::new(held.clone());
-        release.run = Some(lock_core::JobRun::new(LONG, true));
+        release.run = Some(lock_store::JobRun::new(LONG, true));
         assert_eq!(store.release(&release).await, Ok(Freed::Released));
         assert_eq!(store.withdraw(&next.claim).await.map(drop), Ok(()));
         let several = [claim("one", LONG), claim("two", LONG)];

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use lock_core::inspect::{EntryState, FleetReader, ScanOptions};
-use lock_core::testing::{PostgresServer, limit};
-use lock_core::{AnyBackend, JobRun, LockBackend as _, LockErrorKind, LockKey, LockManager, Release, Renew};
+use lock_core::{AnyBackend, LockBackend as _, LockErrorKind, LockKey, LockManager, Renew};
 use lock_postgres::PostgresStore;
+use lock_store::{JobRun, Release};
+use lock_testing::{PostgresServer, limit};
 
 use crate::support::{LONG, claim, ended, granted, on_runtime, pid, pin, session, store};
 

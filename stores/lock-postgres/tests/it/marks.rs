@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use lock_core::testing::{PostgresServer, limit};
-use lock_core::{DoneMarks, JobVersion, LockBackend, LockErrorKind, LockKey, LockManager, MAX_VERSION_BYTES, Release};
+use lock_core::{LockBackend, LockErrorKind, LockKey, LockManager};
 use lock_postgres::PostgresStore;
+use lock_store::{DoneMarks, JobVersion, MAX_VERSION_BYTES, Release};
+use lock_testing::{PostgresServer, limit};
 
 use crate::support::{LONG, claim, granted, on_runtime, refusal, session};
 

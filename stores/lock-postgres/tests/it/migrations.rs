@@ -1,8 +1,9 @@
 //! A database whose schema an earlier build has made.
 
-use lock_core::testing::{PostgresServer, limit};
-use lock_core::{AcquireRequest, HolderInfo, LockBackend, LockErrorKind};
+use lock_core::{HolderInfo, LockBackend, LockErrorKind};
 use lock_postgres::PostgresStore;
+use lock_store::AcquireRequest;
+use lock_testing::{PostgresServer, limit};
 
 use crate::support::{LONG, claim, granted, on_runtime, refused};
 

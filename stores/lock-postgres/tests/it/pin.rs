@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use lock_core::testing::limit;
-use lock_core::{Freed, LockBackend, LockManager, Release, Renewal};
+use lock_core::{LockBackend, LockManager};
+use lock_store::{Freed, Release, Renewal};
+use lock_testing::limit;
 
 use crate::support::{
     LONG, ask, claim, ended, granted, in_the_end, on_runtime, pid, pin, refusal, refused, session, store, waits,
@@ -191,7 +192,7 @@ fn a_guard_is_pinned_by_its_text_and_values() {
         transaction.execute(statement.text(), &[&statement.key(), &statement.token()]).await.unwrap();
         guard.release().await.unwrap();
         let next = claim("app:it's account:7", LONG);
-        assert!(matches!(ask(&store, &next).await, lock_core::Attempt::Held { .. }));
+        assert!(matches!(ask(&store, &next).await, lock_store::Attempt::Held { .. }));
         transaction.commit().await.unwrap();
         granted(&store, &next).await;
         assert_eq!(
@@ -301,18 +302,18 @@ fn a_waiter_gets_a_lock_that_was_pinned_after_the_commit_and_not_before() {
         let token = granted(&store, &first).await;
         client.batch_execute("BEGIN").await.unwrap();
         pin(&client, "passed on", token).await.unwrap();
-        let mut asks = lock_core::AcquireRequest::new(next.clone(), lock_core::HolderInfo::new("here", 1, "test"));
-        (asks.execute_within, asks.ticket) = (LONG, Some(lock_core::Ticket::new("nobody".into(), 1, LONG)));
+        let mut asks = lock_store::AcquireRequest::new(next.clone(), lock_core::HolderInfo::new("here", 1, "test"));
+        (asks.execute_within, asks.ticket) = (LONG, Some(lock_store::Ticket::new("nobody".into(), 1, LONG)));
         let owner = "SELECT owner FROM lock_core.lock WHERE key = 'passed on'";
         for _ in 0..2 {
             let answer = store.try_acquire(&asks).await.unwrap();
-            assert!(matches!(answer, lock_core::Attempt::Queued { .. }), "{answer:?}");
+            assert!(matches!(answer, lock_store::Attempt::Queued { .. }), "{answer:?}");
             store.release(&Release::new(first.clone())).await.unwrap();
             assert_eq!(server.run(owner), "", "released, and nobody's");
         }
         client.batch_execute("COMMIT").await.unwrap();
         let answer = store.try_acquire(&asks).await.unwrap();
-        assert!(matches!(answer, lock_core::Attempt::Granted { .. }), "{answer:?}");
+        assert!(matches!(answer, lock_store::Attempt::Granted { .. }), "{answer:?}");
         assert_eq!(server.run(owner).replace('-', ""), next.owner.to_hex());
     });
 }
@@ -329,14 +330,14 @@ fn several_locks_of_which_one_is_pinned_are_refused_until_the_commit() {
         ended(&session(&server).await, "set, pinned").await;
         let several = ["set, free", "set, pinned"].map(|key| {
             let mut one =
-                lock_core::AcquireRequest::new(claim(key, LONG), lock_core::HolderInfo::new("here", 1, "test"));
+                lock_store::AcquireRequest::new(claim(key, LONG), lock_core::HolderInfo::new("here", 1, "test"));
             one.execute_within = LONG;
             one
         });
         let answer = store.try_acquire_all(&several).await.unwrap();
-        assert!(matches!(answer, lock_core::AttemptAll::Held { index: 1, .. }), "{answer:?}");
+        assert!(matches!(answer, lock_store::AttemptAll::Held { index: 1, .. }), "{answer:?}");
         client.batch_execute("COMMIT").await.unwrap();
         let answer = store.try_acquire_all(&several).await.unwrap();
-        assert!(matches!(answer, lock_core::AttemptAll::Granted { .. }), "{answer:?}");
+        assert!(matches!(answer, lock_store::AttemptAll::Granted { .. }), "{answer:?}");
     });
 }

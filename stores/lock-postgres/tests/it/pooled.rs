@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use lock_core::testing::{EventLog, PostgresServer, inbox, limit};
 use lock_core::{LockBackend, LockErrorKind, LockManager};
 use lock_postgres::PostgresStore;
+use lock_testing::{EventLog, PostgresServer, inbox, limit};
 
 use crate::support::on_runtime;
 
 mod told {
-    use lock_core::testing::PostgresServer;
     use lock_postgres::PostgresStore;
+    use lock_testing::PostgresServer;
 
     use crate::support::with_tables;
 
@@ -21,7 +21,7 @@ mod told {
         move || PostgresStore::new(&format!("{}?listen=127.0.0.1:{}", pooler.url(), server.port())).unwrap()
     }
 
-    lock_core::conformance_tests!(store);
+    lock_testing::conformance_tests!(store);
 }
 
 #[test]

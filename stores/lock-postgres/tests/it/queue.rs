@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use lock_core::testing::{EventLog, PostgresServer, inbox, limit};
-use lock_core::{AcquireRequest, Attempt, Claim, Freed, HolderInfo, LockBackend, Release, Ticket};
+use lock_core::{HolderInfo, LockBackend};
 use lock_postgres::PostgresStore;
+use lock_store::{AcquireRequest, Attempt, Claim, Freed, Release, Ticket};
+use lock_testing::{EventLog, PostgresServer, inbox, limit};
 
 use crate::support::{LONG, claim, granted, on_runtime, pin, session, store};
 
@@ -168,7 +169,7 @@ fn a_lease_that_has_ended_is_not_renewed() {
         let held = claim("over", Duration::from_millis(50));
         granted(&store, &held).await;
         crate::support::ended(&session(&server).await, "over").await;
-        assert_eq!(store.renew(std::slice::from_ref(&held)).await, [Ok(lock_core::Renewal::Lost)]);
+        assert_eq!(store.renew(std::slice::from_ref(&held)).await, [Ok(lock_store::Renewal::Lost)]);
         let as_before =
             format!("SELECT * FROM lock_core.renew_v1('{{over}}', '{{{}}}', '{{60000}}', 'on')", held.owner.to_hex());
         assert_eq!(server.run(&as_before), "f");
@@ -244,14 +245,14 @@ async fn queued_behind(store: &PostgresStore, server: &PostgresServer) -> bool {
 #[limit]
 fn a_mark_waits_for_no_transaction_without_end() {
     on_runtime(async {
-        use lock_core::DoneMarks as _;
+        use lock_store::DoneMarks as _;
         let (server, store) = store();
         let held = claim("marked twice", LONG);
         let token = granted(&store, &held).await;
         let client = session(&server).await;
         let mark = format!("BEGIN; SELECT lock_core.mark_done('marked twice', {token}, 'v1')");
         client.batch_execute(&mark).await.unwrap();
-        let version = lock_core::JobVersion::new("v1").unwrap();
+        let version = lock_store::JobVersion::new("v1").unwrap();
         let call =
             format!("SELECT lock_core.mark_done_v1('marked twice', '{}', 'v1', NULL, 'on')", held.owner.to_hex());
         let said = server.try_run(&call).unwrap_err();

@@ -1,9 +1,10 @@
 //! A lock that changes hands between the last look at it and the commit: the same steps of two sessions, in the same order, with a look
 //! in the transaction as pg_lease 0.1.3 has it, and with a pin.
 
-use lock_core::testing::{PostgresServer, limit};
-use lock_core::{Attempt, FencingToken, LockBackend as _};
+use lock_core::{FencingToken, LockBackend as _};
 use lock_postgres::PostgresStore;
+use lock_store::Attempt;
+use lock_testing::{PostgresServer, limit};
 use tokio_postgres::Client;
 
 use crate::support::{LONG, ask, claim, on_runtime, pin, session};

@@ -1,8 +1,9 @@
 //! Every refusal of a real server reaches the user in the server's own words, with advice that fits them.
 
-use lock_core::testing::{PostgresServer, limit};
-use lock_core::{AcquireRequest, HolderInfo, LockBackend as _, LockError, LockErrorKind};
+use lock_core::{HolderInfo, LockBackend as _, LockError, LockErrorKind};
 use lock_postgres::PostgresStore;
+use lock_store::AcquireRequest;
+use lock_testing::{PostgresServer, limit};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
@@ -309,11 +310,11 @@ fn a_schema_that_is_dropped_ends_the_locks_in_it_and_is_named() {
         let held = claim("held", LONG);
         granted(&store, &held).await;
         server.run("ALTER SCHEMA lock_core RENAME TO away");
-        assert_eq!(store.renew(std::slice::from_ref(&held)).await, [Ok(lock_core::Renewal::Lost)]);
+        assert_eq!(store.renew(std::slice::from_ref(&held)).await, [Ok(lock_store::Renewal::Lost)]);
         says(&refusal(&store).await, Misconfigured, &["schema \"lock_core\" does not exist", "not installed"]);
         let error = store.holder(&held.key).await.unwrap_err();
         says(&error, Misconfigured, &["schema \"lock_core\" does not exist"]);
         server.run("ALTER SCHEMA away RENAME TO lock_core");
-        assert_eq!(store.renew(std::slice::from_ref(&held)).await, [Ok(lock_core::Renewal::Renewed)]);
+        assert_eq!(store.renew(std::slice::from_ref(&held)).await, [Ok(lock_store::Renewal::Renewed)]);
     });
 }

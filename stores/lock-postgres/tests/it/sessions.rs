@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lock_core::testing::{EventLog, PostgresServer, Stopwatch, limit};
-use lock_core::{AcquireRequest, HolderInfo, LockBackend as _, LockError, LockErrorKind, LockManager, Renew, Renewal};
+use lock_core::{HolderInfo, LockBackend as _, LockError, LockErrorKind, LockManager, Renew};
 use lock_postgres::PostgresStore;
+use lock_store::{AcquireRequest, Renewal};
+use lock_testing::{EventLog, PostgresServer, Stopwatch, limit};
 use tokio::time::{Instant, sleep};
 
 use crate::support::{LONG, claim, granted, on_runtime, session};

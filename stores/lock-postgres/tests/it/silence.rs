@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::testing::{Direction, EventLog, FaultProxy, PostgresServer, Stopwatch, inbox, limit};
-use lock_core::{AcquireRequest, Doctor as _, HolderInfo, Inspector as _, LockBackend as _, LockManager, Release};
+use lock_core::{HolderInfo, LockBackend as _, LockManager};
 use lock_postgres::PostgresStore;
+use lock_store::{AcquireRequest, Doctor as _, Inspector as _, Release};
+use lock_testing::{Direction, EventLog, FaultProxy, PostgresServer, Stopwatch, inbox, limit};
 use tokio::time::{sleep, timeout};
 
 use crate::support::{LONG, claim, granted, on_runtime, session};

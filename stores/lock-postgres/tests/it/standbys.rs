@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use lock_core::testing::{FaultProxy, PostgresServer, Stopwatch, limit};
-use lock_core::{AcquireRequest, Doctor as _, FindingGrade, HolderInfo, LockBackend as _, LockErrorKind, LockManager};
+use lock_core::{HolderInfo, LockBackend as _, LockErrorKind, LockManager};
 use lock_postgres::PostgresStore;
+use lock_store::{AcquireRequest, Doctor as _, FindingGrade};
+use lock_testing::{FaultProxy, PostgresServer, Stopwatch, limit};
 
 use crate::support::{LONG, claim, granted, on_runtime, pin, refusal, session};
 

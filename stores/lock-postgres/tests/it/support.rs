@@ -4,9 +4,10 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::testing::PostgresServer;
-use lock_core::{AcquireRequest, Attempt, Claim, FencingToken, HolderInfo, LockBackend, LockKey};
+use lock_core::{FencingToken, HolderInfo, LockBackend, LockKey};
 use lock_postgres::PostgresStore;
+use lock_store::{AcquireRequest, Attempt, Claim};
+use lock_testing::PostgresServer;
 use tokio_postgres::{Client, Error, NoTls};
 
 /// Longer than any stall of the machine.

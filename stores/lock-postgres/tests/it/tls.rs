@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use lock_core::testing::{PostgresServer, limit};
-use lock_core::{Doctor as _, FindingGrade, LockBackend as _, LockErrorKind, LockManager};
+use lock_core::{LockBackend as _, LockErrorKind, LockManager};
 use lock_postgres::PostgresStore;
+use lock_store::{Doctor as _, FindingGrade};
+use lock_testing::{PostgresServer, limit};
 
 use crate::support::{LONG, claim, granted, on_runtime};
 
@@ -153,7 +154,7 @@ fn certificates_that_are_renewed_in_place_are_read_by_the_next_connection() {
         let ended = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name LIKE 'lock-postgres%'";
         server.run(ended);
         let request =
-            lock_core::AcquireRequest::new(claim("between", LONG), lock_core::HolderInfo::new("here", 1, "test"));
+            lock_store::AcquireRequest::new(claim("between", LONG), lock_core::HolderInfo::new("here", 1, "test"));
         let error = loop {
             match store.try_acquire(&request).await {
                 // The session of the store may be that which was ended.

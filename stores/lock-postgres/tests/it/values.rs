@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use lock_core::testing::{PostgresServer, limit};
-use lock_core::{
-    AcquireRequest, Attempt, Claim, Freed, HolderInfo, LockBackend, LockErrorKind, Release, Renewal, Ticket,
-};
+use lock_core::{HolderInfo, LockBackend, LockErrorKind};
 use lock_postgres::PostgresStore;
+use lock_store::{AcquireRequest, Attempt, Claim, Freed, Release, Renewal, Ticket};
+use lock_testing::{PostgresServer, limit};
 
 use crate::support::{LONG, claim, granted, on_runtime, pid, pin, refusal, session};
 
@@ -174,7 +173,7 @@ fn a_token_of_the_far_future_is_not_admitted() {
 #[limit]
 fn an_advisory_lock_of_a_stranger_is_no_pin() {
     on_runtime(async {
-        use lock_core::Inspector as _;
+        use lock_store::Inspector as _;
         let server = PostgresServer::start();
         let store = PostgresStore::new(&server.url()).unwrap();
         let held = claim("k", LONG);

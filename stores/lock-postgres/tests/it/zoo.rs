@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use lock_core::testing::{PostgresServer, limit};
-use lock_core::{Attempt, FencingToken, Inspector as _, LockBackend, Release};
+use lock_core::{FencingToken, LockBackend};
 use lock_postgres::PostgresStore;
+use lock_store::{Attempt, Inspector as _, Release};
+use lock_testing::{PostgresServer, limit};
 use tokio_postgres::Client;
 
 use crate::support::{LONG, ask, claim, granted, on_runtime, session};

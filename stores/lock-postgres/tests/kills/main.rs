@@ -13,7 +13,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use lock_core::testing::{PostgresServer, within};
+use lock_testing::{PostgresServer, within};
 
 /// How many processes work at a time.
 const WORKERS: usize = 6;

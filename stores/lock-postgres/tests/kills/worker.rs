@@ -4,8 +4,9 @@ use std::env;
 use std::io::Read as _;
 use std::time::Duration;
 
-use lock_core::{JobVersion, LockManager, Renew};
+use lock_core::{LockManager, Renew};
 use lock_postgres as _;
+use lock_store::JobVersion;
 use tokio_postgres::{Client, NoTls};
 
 /// The lease. It is not renewed: a body that sleeps outlives it, like a process that was paused.

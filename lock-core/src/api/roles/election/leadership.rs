@@ -4,8 +4,8 @@ use std::future::Future;
 
 use crate::api::guard::LockGuard;
 use crate::engine::claim::free::ReleaseOutcome;
-use crate::types::error::{LossReason, Result};
-use crate::types::fencing::FencingToken;
+use lock_store::types::error::{LossReason, Result};
+use lock_store::types::fencing::FencingToken;
 
 /// The proof that this process leads. Dropping it resigns in the background.
 ///

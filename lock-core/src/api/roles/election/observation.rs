@@ -5,9 +5,9 @@ use tokio::sync::watch;
 use crate::api::manager::LockManager;
 use crate::api::roles::election::Leader;
 use crate::engine::watch::following::LastSeen;
-use crate::types::error::{LockError, Result};
-use crate::types::key::LockKey;
-use crate::types::system::blocking::yielding;
+use lock_store::types::error::{LockError, Result};
+use lock_store::types::key::LockKey;
+use lock_store::types::system::blocking::yielding;
 
 /// Follows the leader. See the example of [`Election::observe`](super::Election::observe), which makes it.
 #[derive(Debug)]

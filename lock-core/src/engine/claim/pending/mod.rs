@@ -4,18 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::contract::backend::{AcquireRequest, Attempt, BoxFuture, Claim, Release, Ticket};
-use crate::contract::event::Notice;
 use crate::engine::claim::free::ensure_freed;
 use crate::engine::claim::spec::LockSpec;
 use crate::engine::lease::grants::{Listener, News};
 use crate::engine::lease::{Beginning, Lease, Terms, deadline_of};
 use crate::engine::shared::{Engine, FAIR_TIME, Interrupted};
-use crate::types::error::Result;
-use crate::types::fencing::FencingToken;
-use crate::types::options::{Durability, Wait};
-use crate::types::owner::Holder;
-use crate::types::system::clock::Timestamp;
+use lock_store::contract::backend::{AcquireRequest, Attempt, BoxFuture, Claim, Release, Ticket};
+use lock_store::contract::event::Notice;
+use lock_store::types::error::Result;
+use lock_store::types::fencing::FencingToken;
+use lock_store::types::options::{Durability, Wait};
+use lock_store::types::owner::Holder;
+use lock_store::types::system::clock::Timestamp;
 
 /// The longest lease that a grant through the queue starts with. A live process renews it to the full ttl. A process
 /// that died while it waited blocks the others for no longer than this.

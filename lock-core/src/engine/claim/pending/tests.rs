@@ -4,20 +4,20 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
-use lock_core::testing::limit;
+use lock_testing::limit;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep};
 
 use crate::api::manager::LockManager;
-use crate::contract::backend::{
+use crate::engine::shared::Engine;
+use crate::memory::MemoryStore;
+use lock_store::contract::backend::{
     AcquireRequest, Attempt, Capabilities, Claim, Freed, Inbox, LockBackend, Release, Renewal,
 };
-use crate::engine::shared::Engine;
-use crate::stores::memory::MemoryStore;
-use crate::types::error::{LockError, LockErrorKind, Result};
-use crate::types::key::LockKey;
-use crate::types::owner::{Holder, HolderInfo};
-use crate::types::system::clock::Clock;
+use lock_store::types::error::{LockError, LockErrorKind, Result};
+use lock_store::types::key::LockKey;
+use lock_store::types::owner::{Holder, HolderInfo};
+use lock_store::types::system::clock::Clock;
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);

@@ -13,7 +13,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::types::system::clock::Timestamp;
+use lock_store::types::system::clock::Timestamp;
 
 /// The time that one slot of the wheel covers.
 pub(super) const TICK: Duration = Duration::from_millis(20);

@@ -5,7 +5,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::{AlarmId, SLOTS, TICK, Wheel, start_of};
-use crate::types::system::clock::Timestamp;
+use lock_store::types::system::clock::Timestamp;
 
 const MS: u64 = 1_000_000;
 

@@ -3,10 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use lock_core::{
-    AcquireRequest, Attempt, FencingToken, Freed, HolderInfo, LockBackend, LockError, LockErrorKind, Mode, Release,
-    Renewal, SharedClaims, Ticket,
-};
+use lock_core::{FencingToken, HolderInfo, LockBackend, LockError, LockErrorKind, Mode};
+use lock_store::{AcquireRequest, Attempt, Freed, Release, Renewal, SharedClaims, Ticket};
 
 use crate::checker::world::{Command, GRANT, MARGIN, State, TTL, Wish, World};
 use crate::support::SECOND;

@@ -4,8 +4,9 @@ use std::pin::pin;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use lock_core::testing::{RedisServer, limit};
-use lock_core::{Claim, Freed, LockBackend, Release};
+use lock_core::LockBackend;
+use lock_store::{Claim, Freed, Release};
+use lock_testing::{RedisServer, limit};
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
 

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use lock_core::inspect::{FleetReader, Scan, ScanOptions};
-use lock_core::testing::{RedisCluster, RedisServer, Reply, limit};
-use lock_core::{Freed, LockError, LockErrorKind, LockGuard, LockManager, OwnerId};
+use lock_core::{LockError, LockErrorKind, LockGuard, LockManager, OwnerId};
+use lock_store::Freed;
+use lock_testing::{RedisCluster, RedisServer, Reply, limit};
 
 use super::{key, keys, scan};
 use crate::support::{LONG, eventually, exists};
@@ -166,7 +167,8 @@ async fn locks_are_seen_once_while_their_slot_is_moved() {
     let go = |name: &str| cluster.move_keys(&[name, &format!("{name}:@queue")], from, to);
 
     // The commands that a reader needs, according to the documentation.
-    let (_, needed) = include_str!("../../../../src/stores/redis/acl.txt").trim_end().rsplit_once('\n').unwrap();
+    let (_, needed) =
+        include_str!("../../../../../stores/lock-redis/src/acl.txt").trim_end().rsplit_once('\n').unwrap();
     for master in cluster.masters() {
         let user = ["ACL", "SETUSER", "app", "on", ">pw", "~*"];
         let words: Vec<&str> = user.into_iter().chain(needed.split_whitespace()).collect();

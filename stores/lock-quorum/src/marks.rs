@@ -1,0 +1,164 @@
+//! Marks of what is done: written by a majority, and read from one.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::round::ask::PendingAnswers;
+use crate::run::Rest;
+use crate::shared::Shared;
+use lock_store::contract::backend::{BoxFuture, Claim, DoneMark, JobVersion};
+use lock_store::types::error::{LockError, Result};
+use lock_store::types::key::LockKey;
+
+/// How long members may take to answer.
+const WITHIN: Duration = Duration::from_secs(1);
+
+/// How much longer those may take that are not waited for.
+const LATE: Duration = Duration::from_secs(1);
+
+/// Asks the members for a mark. One that has it is enough, for only a run that succeeded has left it; that there is none a majority
+/// must say, of which a mark that was written has one member at least.
+pub(super) async fn done(shared: Arc<Shared>, key: LockKey, version: JobVersion) -> (Result<Option<DoneMark>>, Rest) {
+    let majority = shared.list.majority;
+    let ask = |member: usize| shared.members[member].backend().done(key.clone(), version.clone());
+    let (answers, _) = asked(&shared, ask, |answers| read(answers, majority).is_some()).await;
+    let mark =
+        read(&answers, majority).unwrap_or_else(|| Err(undecided(&shared, &key, "say whether it is done", &answers)));
+    (mark, Rest::nothing())
+}
+
+/// Says what the answers amount to: `None` while more of them may decide.
+fn read(answers: &[Option<Result<Option<DoneMark>>>], majority: usize) -> Option<Result<Option<DoneMark>>> {
+    let known = || answers.iter().flatten().flatten();
+    if let Some(mark) = known().flatten().max_by_key(|mark| mark.ago) {
+        return Some(Ok(Some(mark.clone())));
+    }
+    (known().count() >= majority).then_some(Ok(None))
+}
+
+/// Has the members write a mark, each if the claim has its lock there.
+pub(super) async fn mark(
+    shared: Arc<Shared>,
+    claim: Claim,
+    version: JobVersion,
+    keep: Option<Duration>,
+) -> (Result<bool>, Rest) {
+    let majority = shared.list.majority;
+    let ask = |member: usize| shared.members[member].backend().mark_done(claim.clone(), version.clone(), keep);
+    let (answers, late) = asked(&shared, ask, |answers| written(answers, majority).is_some()).await;
+    let marked = written(&answers, majority)
+        .ok_or_else(|| undecided(&shared, &claim.key, "have written that it is done", &answers));
+    let clock = shared.clock().clone();
+    // The others have it too if they can: a member that loses its data then costs nothing.
+    let rest = Rest::new(async move {
+        let mut late = late;
+        let mut limit = pin!(clock.sleep_until(clock.now().after(LATE)));
+        loop {
+            tokio::select! {
+                biased;
+                answer = late.next() => if answer.is_none() { break },
+                () = &mut limit => break,
+            }
+        }
+    });
+    (marked, rest)
+}
+
+fn written(answers: &[Option<Result<bool>>], majority: usize) -> Option<bool> {
+    let count = |of: bool| answers.iter().flatten().filter(|answer| **answer == Ok(of)).count();
+    if count(true) >= majority {
+        return Some(true);
+    }
+    (count(false) > answers.len() - majority).then_some(false)
+}
+
+/// Has every member remove a mark: one that kept it would still say that it is done.
+pub(super) async fn forget(shared: Arc<Shared>, key: LockKey, version: JobVersion) -> (Result<bool>, Rest) {
+    let ask = |member: usize| shared.members[member].backend().forget_done(key.clone(), version.clone());
+    let (answers, _) = asked(&shared, ask, |_| false).await;
+    let all: Option<Vec<bool>> = answers.iter().map(|answer| answer.as_ref()?.as_ref().ok().copied()).collect();
+    let forgotten = match all {
+        Some(all) => Ok(all.contains(&true)),
+        None => Err(undecided(&shared, &key, "have forgotten that it is done, and all must", &answers)),
+    };
+    (forgotten, Rest::nothing())
+}
+
+type Answers<T> = Vec<Option<Result<T>>>;
+
+/// Asks every member, until the answers decide, all have come or the time is over. Returns also who is still being asked.
+async fn asked<T: Clone>(
+    shared: &Shared,
+    ask: impl Fn(usize) -> BoxFuture<'static, Result<T>>,
+    decide: impl Fn(&[Option<Result<T>>]) -> bool,
+) -> (Answers<T>, PendingAnswers<Result<T>>) {
+    let all = shared.members.len();
+    let mut asked = PendingAnswers::of((0..all).map(|member| Some(ask(member))));
+    let mut answers = vec![None; all];
+    let clock = shared.clock();
+    let mut limit = pin!(clock.sleep_until(clock.now().after(WITHIN)));
+    while !decide(&answers) {
+        tokio::select! {
+            biased;
+            answer = asked.next() => match answer {
+                Some((member, answer)) => answers[member] = Some(answer),
+                None => break,
+            },
+            () = &mut limit => break,
+        }
+    }
+    (answers, asked)
+}
+
+/// The error of a round in which too few members answered. It is the settings only if so many refuse that the others are no majority.
+fn undecided<T>(shared: &Shared, key: &LockKey, what: &str, answers: &[Option<Result<T>>]) -> LockError {
+    let (all, majority) = (answers.len(), shared.list.majority);
+    let refused =
+        || answers.iter().flatten().filter_map(|answer| answer.as_ref().err()).filter(|error| !error.is_transient());
+    if let Some(error) = refused().next().filter(|_| refused().count() > all - majority) {
+        return error.clone().with_key(key);
+    }
+    let said = shared.members.iter().zip(answers).filter_map(|(member, answer)| match answer {
+        Some(Ok(_)) => None,
+        Some(Err(error)) => Some(format!("{}: {error}", member.name)),
+        None => Some(format!("{} did not answer in time", member.name)),
+    });
+    let said: Vec<String> = said.collect();
+    LockError::unavailable(format!(
+        "too few of {all} members {what}, of which {majority} are a majority; bring them back ({})",
+        said.join("; "),
+    ))
+    .with_key(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use lock_testing::limit;
+
+    use super::{read, written};
+    use lock_store::contract::backend::{DoneMark, JobVersion};
+    use lock_store::types::error::LockError;
+    use lock_store::types::owner::HolderInfo;
+
+    #[test]
+    #[limit]
+    fn one_mark_is_done_and_only_a_majority_without_is_not() {
+        let mark = || DoneMark::new(JobVersion::new("v").unwrap(), HolderInfo::new("h", 1, "s"), Duration::ZERO);
+        let (yes, no) = (|| Some(Ok(Some(mark()))), || Some(Ok(None)));
+        let error = || Some(Err(LockError::unavailable("away")));
+        assert_eq!(read(&[yes(), None, None], 2), Some(Ok(Some(mark()))));
+        assert_eq!(read(&[no(), no(), yes()], 2), Some(Ok(Some(mark()))), "it was left by a run that succeeded");
+        assert_eq!(read(&[no(), None, no()], 2), Some(Ok(None)));
+        assert_eq!(read(&[no(), None, None], 2), None);
+        assert_eq!(read(&[no(), error(), error()], 2), None, "an error says nothing");
+        let (yes, no) = (|| Some(Ok(true)), || Some(Ok(false)));
+        let error = || Some(Err(LockError::unavailable("away")));
+        assert_eq!(written(&[yes(), yes(), None], 2), Some(true));
+        assert_eq!(written(&[yes(), no(), None], 2), None);
+        assert_eq!(written(&[no(), error(), no()], 2), Some(false));
+        assert_eq!(written(&[no(), error(), yes()], 2), None);
+    }
+}

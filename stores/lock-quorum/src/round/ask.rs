@@ -1,0 +1,33 @@
+//! One question to several members at once.
+
+use std::future::poll_fn;
+use std::task::Poll;
+
+use lock_store::contract::backend::BoxFuture;
+
+/// Questions to the members that are not answered yet, by member.
+pub(crate) struct PendingAnswers<T>(Vec<Option<BoxFuture<'static, T>>>);
+
+impl<T> PendingAnswers<T> {
+    /// Puts a question to some of the members.
+    pub(crate) fn of(questions: impl Iterator<Item = Option<BoxFuture<'static, T>>>) -> Self {
+        Self(questions.collect())
+    }
+
+    /// Waits for the next answer. `None` when all have come. Safe to drop: no answer gets lost.
+    pub(crate) async fn next(&mut self) -> Option<(usize, T)> {
+        poll_fn(|context| {
+            let mut waiting = false;
+            for (member, question) in self.0.iter_mut().enumerate() {
+                let Some(asked) = question else { continue };
+                if let Poll::Ready(answer) = asked.as_mut().poll(context) {
+                    *question = None;
+                    return Poll::Ready(Some((member, answer)));
+                }
+                waiting = true;
+            }
+            if waiting { Poll::Pending } else { Poll::Ready(None) }
+        })
+        .await
+    }
+}

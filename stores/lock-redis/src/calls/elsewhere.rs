@@ -1,0 +1,73 @@
+//! Answers of a server that is no longer the one to ask: a replica, or a node of a cluster that does not serve the key.
+
+use redis::RedisError;
+
+use crate::place::redirect::Refusal;
+use crate::server::node::Node;
+use crate::wire::greeting::Introduction;
+use crate::wire::link::Link;
+use lock_store::types::error::{LockError, Result};
+
+impl Node {
+    /// Explains a redirection, which a store of one server does not follow.
+    ///
+    /// A master that sends callers elsewhere goes on to do so, so waiting does not help. A replica may be one because of a
+    /// failover, after which a virtual address leads to the new master.
+    pub(crate) async fn explain(&self, error: LockError) -> LockError {
+        let Some(Refusal::Moved(to)) = Refusal::of(&error) else { return error };
+        match self.asks_a_replica().await {
+            Some(false) => LockError::misconfigured(format!(
+                "{} is one node of a cluster, and {to} serves this key; write redis+cluster:// in the URL, or \
+                 rediss+cluster:// for TLS, to reach every node",
+                self.name(),
+            )),
+            Some(true) => {
+                self.pool.retire();
+                LockError::not_executed(format!(
+                    "{} is a replica in a cluster, and {to} serves this key; wait for the failover to end, or write \
+                     redis+cluster:// in the URL to follow it",
+                    self.name(),
+                ))
+            }
+            None => error,
+        }
+    }
+
+    async fn asks_a_replica(&self) -> Option<bool> {
+        let connection = self.pool.connection().await.ok()?;
+        is_replica(&connection.link).await.ok()?
+    }
+
+    /// Makes sure that it was a master that answered over a connection that something is *not held*.
+    ///
+    /// Whatever a write would be needed for, a replica refuses. But it has only what it was sent, which is nothing while
+    /// it begins to follow another master: there a lock is not held that is.
+    pub(crate) async fn check_master(&self, link: &Link, op: &str) -> Result<()> {
+        if self.cluster.is_some() {
+            // Its replicas send callers elsewhere.
+            return Ok(());
+        }
+        match is_replica(link).await {
+            Ok(Some(true)) => {
+                self.pool.retire();
+                Err(LockError::not_executed(format!(
+                    "{} is a replica, or was one, which need not know every lock; wait for the failover to end",
+                    self.name(),
+                )))
+            }
+            Ok(_) => Ok(()),
+            Err(error) => Err(self.failed(op, &error)),
+        }
+    }
+}
+
+/// Asks the server whether it is a replica, or was one when the connection was opened: it may have been promoted since
+/// it answered. `None` if it does not tell.
+async fn is_replica(link: &Link) -> std::result::Result<Option<bool>, RedisError> {
+    let mut asking = redis::pipe();
+    asking.cmd("HELLO").cmd("INFO").arg("replication");
+    let mut answers = link.send_all(&asking).await?.into_iter();
+    let now = Introduction::read(answers.next(), answers.next());
+    let promoted = now.is_heir && now.history.is_some() && now.history.as_ref() != link.history();
+    Ok(now.is_replica().map(|is_replica| is_replica || promoted))
+}

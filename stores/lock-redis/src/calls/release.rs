@@ -1,0 +1,275 @@
+//! The end of a claim, and what must come first: settling an attempt that nobody awaits any more.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Value;
+
+use crate::calls::run::Operation;
+use crate::calls::share::all;
+use crate::error;
+use crate::server::node::{Node, Way};
+use crate::steps::{self, Holding, NoteRun};
+use crate::wire::coalesce::{Coalescer, Flush};
+use crate::wire::exchange::{Answer, Call};
+use crate::wire::link::Link;
+use crate::wire::unsettled::{Sent, Unsettled};
+use lock_store::contract::backend::{Freed, JobRun, Release};
+use lock_store::types::error::{LockError, LockErrorKind, Result};
+use lock_store::types::key::LockKey;
+use lock_store::types::options::command_timeout;
+use lock_store::types::owner::OwnerId;
+use lock_store::types::system::clock::Clock;
+
+/// How long an attempt that nobody awaits may stay unanswered before its connection is closed.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How many locks are freed together that were freed before. The server does nothing else meanwhile.
+const BATCH: usize = 32;
+
+/// How often it is tried to free them again, and how long to wait between.
+const TRIES: (usize, Duration) = (5, Duration::from_secs(1));
+
+/// Why a claim ends: its holder is done, or nobody waits for it any more.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum End {
+    Release,
+    Withdraw,
+}
+
+impl End {
+    /// What is done, as errors say it.
+    fn op(self) -> &'static str {
+        match self {
+            Self::Release => "release",
+            Self::Withdraw => "withdraw",
+        }
+    }
+}
+
+/// Ends a claim.
+pub(crate) struct Free<'a>(pub(crate) End, pub(crate) &'a Release);
+
+impl Operation for Free<'_> {
+    type Answer = Freed;
+
+    fn lock(&self) -> &LockKey {
+        &self.1.claim.key
+    }
+
+    fn within(&self) -> Duration {
+        command_timeout(self.1.claim.ttl)
+    }
+
+    fn at(&self, node: &Node, way: Way) -> impl Future<Output = Result<Freed>> + Send {
+        node.free(self.0, self.1, way)
+    }
+}
+
+impl Node {
+    /// Fails if a lock that is granted could not be given back. After a refusal the server is asked each time, because somebody may
+    /// permit it.
+    pub(crate) async fn may_grant(&self, link: &Link) -> Result<()> {
+        if !link.refuses_release() {
+            return Ok(());
+        }
+        let mut questions = redis::pipe();
+        steps::try_out(&mut questions);
+        let answers = link.send_all(&questions).await.map_err(|error| self.failed("acquire", &error))?;
+        match answers.into_iter().find_map(steps::refusal) {
+            Some(why) => Err(error::unreleasable(self.pool.node(), &why)),
+            None => {
+                link.note_release(false);
+                Ok(())
+            }
+        }
+    }
+
+    /// Frees a lock without its queue, if the server refused both. Then the user may use the lock and not its queue, as with
+    /// `~lock:*` without `~{lock:*`. Returns the first error if this fails too.
+    async fn free_alone(
+        &self,
+        refused: LockError,
+        end: End,
+        release: &Release,
+        way: Way,
+    ) -> Result<(Freed, Arc<Coalescer>)> {
+        if refused.kind() != LockErrorKind::Misconfigured || way.alone || release.claim.mode.is_shared() {
+            return Err(refused);
+        }
+        let alone = Way { alone: true, ..way };
+        // The first try has noted the run of the job, if one ends.
+        let mut release = release.clone();
+        release.run = None;
+        match self.free_once(end, &release, alone).await {
+            // The refusal says more: the lock was never asked together with its queue.
+            Ok((Freed::NotHeld, _)) | Err(_) => Err(refused),
+            freed => freed,
+        }
+    }
+
+    pub(crate) async fn free(&self, end: End, release: &Release, way: Way) -> Result<Freed> {
+        let (freed, connection) = match self.free_once(end, release, way).await {
+            Err(refused) => Box::pin(self.free_alone(refused, end, release, way)).await?,
+            freed => freed?,
+        };
+        if freed == Freed::NotHeld {
+            Box::pin(self.check_master(&connection.link, end.op())).await?;
+        }
+        self.freed(release);
+        Ok(freed)
+    }
+
+    /// Frees a lock, also one that was freed before. Whoever does not hold it need not ask whether a replica said so.
+    pub(crate) async fn free_once(&self, end: End, release: &Release, way: Way) -> Result<(Freed, Arc<Coalescer>)> {
+        let (lock, owner) = (&release.claim.key, release.claim.owner);
+        self.check(lock)?;
+        if !release.keep_for.is_zero() {
+            // What stays of the lease has no owner, and nobody would notice that it lasts too long.
+            self.renewals.end(owner);
+        }
+        if self.pool.unsettled.get(owner).is_some() || self.renewals.in_flight.get(owner).is_some() {
+            Box::pin(self.settle(owner)).await?;
+        }
+        if let Some(run) = release.run {
+            Box::pin(self.note_run(release, run, way)).await;
+        }
+        self.renewals.forget(owner);
+        let connection = match self.pool.open_connection(Clock::system().now()) {
+            Some(connection) => connection,
+            None => Box::pin(self.pool.connection()).await?,
+        };
+        let flush = if release.in_background { Flush::WithTheNext } else { Flush::Now };
+        let answer = if release.keep_for.is_zero() && way == Way::default() {
+            match connection.call(Call::Release(lock.clone(), Holding::of(&release.claim)), flush).await {
+                Answer::Value(answer) => answer,
+                Answer::Failed(error) => return Err(self.failed(end.op(), &error)),
+                Answer::Taken(_) => return Err(self.unreadable(end.op())),
+            }
+        } else {
+            Box::pin(self.free_by_itself(end.op(), &connection, release, flush, way)).await?
+        };
+        let freed = steps::freed(&answer).ok_or_else(|| self.unreadable(end.op()))?;
+        let freed = freed.map_err(|text| self.script_failed(end.op(), &text))?;
+        Ok((freed, connection))
+    }
+
+    /// Frees a lock by a script of its own: one that stays taken for a while, or whose slot is being moved.
+    async fn free_by_itself(
+        &self,
+        op: &str,
+        connection: &Arc<Coalescer>,
+        release: &Release,
+        flush: Flush,
+        way: Way,
+    ) -> Result<Value> {
+        let (lock, holding) = (&release.claim.key, Holding::of(&release.claim));
+        let call = |clock: &str| {
+            // Of what several share nothing can be freed without the queue: it is tried again.
+            if way.alone && !holding.is_shared() {
+                steps::free_one(lock, holding.owner, release.keep_for)
+            } else {
+                steps::release(std::iter::once((lock, holding)), clock, release.keep_for)
+            }
+        };
+        let reply = self.ask(op, connection, lock, (way, flush), call).await?;
+        Ok(steps::each_freed(reply, 1).next().unwrap_or(Value::Nil))
+    }
+
+    /// Notes the run of a job that ends. A failure only makes the next run look overdue: it must not keep the lock
+    /// from being freed.
+    async fn note_run(&self, release: &Release, run: JobRun, way: Way) {
+        if let Err(error) = self.step(&NoteRun(&release.claim, run), way).await {
+            tracing::debug!(key = %release.claim.key, %error, "the run of a job was not noted");
+        }
+    }
+
+    /// Takes note of a claim that was freed.
+    pub(crate) fn freed(&self, release: &Release) {
+        self.repeats.note(release);
+    }
+
+    /// Frees again what was freed lately, on a server that has taken over. Ids are never used twice, so nobody else's
+    /// lock is freed.
+    pub(crate) async fn repeat_releases(&self) {
+        let clock = Clock::system();
+        let mut claims = self.repeats.live(clock.now());
+        claims.retain(|claim| self.serves(&claim.key));
+        for _ in 0..TRIES.0 {
+            let mut failed = Vec::new();
+            for batch in claims.chunks(BATCH) {
+                let releases: Vec<Release> = batch.iter().cloned().map(Release::new).collect();
+                let freed =
+                    all(releases.iter().map(|release| self.free_once(End::Release, release, Way::default()))).await;
+                // Nothing else passes by itself.
+                let again = |error| matches!(error, Some(LockErrorKind::Unavailable));
+                let kinds = freed.into_iter().map(|freed| freed.err().map(|error| error.kind()));
+                failed
+                    .extend(batch.iter().zip(kinds).filter(|(_, error)| again(*error)).map(|(claim, _)| claim.clone()));
+            }
+            if failed.is_empty() {
+                return;
+            }
+            claims = failed;
+            clock.sleep_until(clock.now().after(TRIES.1)).await;
+        }
+        tracing::debug!(node = self.name(), count = claims.len(), "releases before a failover cannot be repeated");
+    }
+
+    /// Makes sure that the server executes no further attempt or renewal of a claim, or executes it before
+    /// anything that this runtime sends next.
+    pub(crate) async fn settle(&self, owner: OwnerId) -> Result<()> {
+        self.settle_among(&self.pool.unsettled, owner).await?;
+        self.settle_among(&self.renewals.in_flight, owner).await
+    }
+
+    async fn settle_among(&self, unsettled: &Unsettled, owner: OwnerId) -> Result<()> {
+        if unsettled.get(owner).is_none() {
+            return Ok(());
+        }
+        let clock = Clock::system();
+        loop {
+            let mut settled = std::pin::pin!(unsettled.settled.notified());
+            settled.as_mut().enable();
+            let Some(sent) = unsettled.get(owner) else { return Ok(()) };
+            let mut gone = sent.gone.clone();
+            let connection = self.pool.connection().await?;
+            if connection.link.generation == sent.generation {
+                return Ok(());
+            }
+            let patience_ends = sent.since.after(PATIENCE);
+            if gone.has_changed().is_err() || clock.now() >= patience_ends {
+                return self.close(&connection.link, &sent).await;
+            }
+            tokio::select! {
+                () = settled => {}
+                _ = gone.changed() => {}
+                () = clock.sleep_until(patience_ends) => {}
+            }
+        }
+    }
+
+    /// Has the server close a connection. When the server has closed it, or knows no such connection, it
+    /// executes nothing more that was sent over it.
+    pub(crate) async fn close(&self, link: &Link, sent: &Sent) -> Result<()> {
+        let mut kill = redis::cmd("CLIENT");
+        kill.arg("KILL").arg("ID").arg(sent.client.id).arg("ADDR").arg(&sent.client.address);
+        match link.send(&kill).await {
+            Ok(_) => {
+                tracing::debug!(
+                    node = self.pool.node(),
+                    client = sent.client.id,
+                    "closed a connection that did not answer"
+                );
+                self.pool.unsettled.closed(sent.generation);
+                self.renewals.in_flight.closed(sent.generation);
+                Ok(())
+            }
+            Err(error) => Err(LockError::unavailable(format!(
+                "an earlier command of the claim is still unanswered, and its connection could not be closed: {}",
+                self.failed("close a connection", &error),
+            ))),
+        }
+    }
+}

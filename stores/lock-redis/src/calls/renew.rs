@@ -1,0 +1,166 @@
+//! Raising leases: without a script where that is safe, else by the script, which looks at the owner first.
+
+use redis::{RedisError, Value};
+
+use crate::server::changes::ChangeListener;
+use crate::server::node::{Node, Way};
+use crate::steps::script::Eval;
+use crate::steps::{self, Unrenewed};
+use crate::wire::link::Link;
+use lock_store::contract::backend::{Claim, Renewal};
+use lock_store::types::error::{LockError, LockErrorKind, Result};
+
+/// How many locks are renewed together. The script takes about a quarter of a millisecond for them, in which
+/// the server serves nobody else.
+const TOGETHER: usize = 50;
+
+impl Node {
+    /// Raises the leases of some claims that have their locks alone. Answers come in their order.
+    pub(crate) async fn renew_alone(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
+        let mut answers = Vec::with_capacity(claims.len());
+        for batch in claims.chunks(TOGETHER) {
+            let renewed = match self.listeners.current() {
+                Some(listener) => self.renew_tracked(&listener, batch).await,
+                None => self.renew_untracked(batch).await,
+            };
+            answers.extend(renewed.into_iter().zip(batch).map(|(answer, claim)| {
+                if answer.is_ok() {
+                    self.renewals.forget(claim.owner);
+                }
+                answer.map_err(|error| error.with_key(&claim.key))
+            }));
+        }
+        answers
+    }
+
+    /// Renews over a connection that then receives changes to the keys.
+    async fn renew_tracked(&self, listener: &ChangeListener, claims: &[Claim]) -> Vec<Result<Renewal>> {
+        let unanswered = listener.unanswered();
+        let mut answers: Vec<Option<Result<Renewal>>> = vec![None; claims.len()];
+        let link = &listener.link;
+        if link.takes_natively() && self.cluster.is_none() {
+            match self.renew_natively(link, claims).await {
+                Ok(known) => answers = known.into_iter().map(|answer| answer.map(Ok)).collect(),
+                Err(error) => return vec![Err(self.failed("renew", &error)); claims.len()],
+            }
+        }
+        let rest: Vec<Claim> = claims
+            .iter()
+            .zip(&answers)
+            .filter(|(_, answer)| answer.is_none())
+            .map(|(claim, _)| claim.clone())
+            .collect();
+        let by_script = if rest.is_empty() { Vec::new() } else { self.renew_by_script(link, &rest, true).await };
+        if !by_script.iter().any(is_unknown) {
+            unanswered.answered();
+        }
+        let by_script = if !by_script.is_empty() && by_script.iter().all(is_refused) {
+            // Reading them may be forbidden on this connection only because it tracks: MGET where GET is not.
+            let untracked = self.renew_untracked(&rest).await;
+            if untracked.iter().any(Result::is_ok) {
+                listener.refuse();
+            }
+            untracked
+        } else {
+            by_script
+        };
+        let mut by_script = by_script.into_iter();
+        let missing = || Err(self.unreadable("renew"));
+        let mut answers: Vec<Result<Renewal>> =
+            answers.into_iter().map(|answer| answer.or_else(|| by_script.next()).unwrap_or_else(missing)).collect();
+        self.confirm_renewals(link, claims, &mut answers).await;
+        answers
+    }
+
+    async fn renew_untracked(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
+        match self.pool.connection().await {
+            Ok(connection) => {
+                let mut answers = self.renew_by_script(&connection.link, claims, false).await;
+                self.confirm_renewals(&connection.link, claims, &mut answers).await;
+                answers
+            }
+            Err(error) => vec![Err(error); claims.len()],
+        }
+    }
+
+    /// Renews without a script. `None` for each claim that the script must be asked about.
+    async fn renew_natively(
+        &self,
+        link: &Link,
+        claims: &[Claim],
+    ) -> std::result::Result<Vec<Option<Renewal>>, RedisError> {
+        let may = self.renewals.begin(claims.iter().map(|claim| claim.owner), link);
+        let native: Vec<&Claim> = claims.iter().zip(&may).filter_map(|(claim, may)| may.then_some(claim)).collect();
+        if native.is_empty() {
+            return Ok(vec![None; claims.len()]);
+        }
+        let answers = link.send_all(&steps::raise(native.iter().copied())).await?;
+        self.renewals.in_flight.all_answered(native.iter().map(|claim| claim.owner));
+        let mut read = steps::raised(&answers, native.iter().copied()).into_iter().flatten();
+        Ok(may.into_iter().map(|may| if may { read.next().flatten() } else { None }).collect())
+    }
+
+    /// Renews by the script. If the server refuses all claims because of one, each is sent again by itself.
+    async fn renew_by_script(&self, link: &Link, claims: &[Claim], track: bool) -> Vec<Result<Renewal>> {
+        if self.cluster.is_some() {
+            return self.renew_each(link, claims, track).await;
+        }
+        let reply = link.eval(&steps::renew(claims, track)).await;
+        match self.read_renewals(claims, reply) {
+            Ok(answers) => answers,
+            Err(error) if claims.len() > 1 && error.kind() == LockErrorKind::Misconfigured => {
+                self.renew_each(link, claims, track).await
+            }
+            Err(error) => vec![Err(error); claims.len()],
+        }
+    }
+
+    /// Renews each claim by a script of its own, in one message. A node of a cluster takes only keys of one slot,
+    /// and if that is being moved, only one key.
+    async fn renew_each(&self, link: &Link, claims: &[Claim], track: bool) -> Vec<Result<Renewal>> {
+        let calls: Vec<Eval> = claims.chunks(1).map(|claim| steps::renew(claim, track)).collect();
+        let replies = link.eval_each(&calls.iter().collect::<Vec<_>>()).await;
+        let one = |(claim, reply)| self.read_renewals(std::slice::from_ref(claim), reply)?.remove(0);
+        claims.iter().zip(replies).map(one).collect()
+    }
+
+    /// Renews a claim whose slot this server is taking over.
+    pub(crate) async fn renew_asking(&self, claim: &Claim) -> Result<Renewal> {
+        if claim.mode.is_shared() {
+            return self.renew_shared(claim, Way { asking: true, alone: false }).await;
+        }
+        let connection = self.pool.connection().await?;
+        let claim = std::slice::from_ref(claim);
+        let reply = connection.link.eval_asking(&steps::renew(claim, false)).await;
+        let mut answers = self.read_renewals(claim, reply)?;
+        self.confirm_renewals(&connection.link, claim, &mut answers).await;
+        answers.remove(0)
+    }
+
+    fn read_renewals(
+        &self,
+        claims: &[Claim],
+        reply: std::result::Result<Value, RedisError>,
+    ) -> Result<Vec<Result<Renewal>>> {
+        let answer = reply.map_err(|error| self.failed("renew", &error))?;
+        let mut renewals = vec![Ok(Renewal::Renewed); claims.len()];
+        for (place, why) in steps::unrenewed(&answer).ok_or_else(|| self.unreadable("renew"))? {
+            let Some(renewal) = renewals.get_mut(place) else { return Err(self.unreadable("renew")) };
+            *renewal = match why {
+                Unrenewed::Lost => Ok(Renewal::Lost),
+                Unrenewed::Failed(text) => Err(self.script_failed("renew", &text)),
+            };
+        }
+        Ok(renewals)
+    }
+}
+
+/// Returns whether the server refused for a reason that does not pass by itself.
+fn is_refused(answer: &Result<Renewal>) -> bool {
+    answer.as_ref().is_err_and(|error| error.kind() == LockErrorKind::Misconfigured)
+}
+
+/// Returns whether the server may not have answered.
+fn is_unknown(answer: &Result<Renewal>) -> bool {
+    answer.as_ref().is_err_and(LockError::is_ambiguous)
+}

@@ -1,0 +1,109 @@
+//! The one place in which a step is sent to a server, and its answer read.
+
+use std::borrow::Cow;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Value;
+
+use crate::keys::{CLOCK, clock_of};
+use crate::server::node::{Node, Way};
+use crate::steps::script::Eval;
+use crate::steps::step::{Step, Unread};
+use crate::wire::coalesce::{Coalescer, Flush};
+use crate::wire::exchange::Answer;
+use lock_store::contract::backend::{BoxFuture, JobVersion};
+use lock_store::types::error::Result;
+use lock_store::types::key::LockKey;
+use lock_store::types::system::clock::Clock;
+
+/// What a store does with one lock: at the only server that it has, or at the master of the lock's slot. Every step is one; what
+/// takes several of them, or looks at what this process knows first, says so here.
+pub(crate) trait Operation: Send + Sync {
+    type Answer: Send;
+
+    /// The lock that it is about.
+    fn lock(&self) -> &LockKey;
+
+    /// The version that it is about, if it is.
+    fn version(&self) -> Option<&JobVersion> {
+        None
+    }
+
+    /// How long it may take, where it follows the lock from master to master.
+    fn within(&self) -> Duration;
+
+    /// Does it at a server.
+    fn at(&self, node: &Node, way: Way) -> impl Future<Output = Result<Self::Answer>> + Send;
+
+    /// Does it at a master of a cluster, if that takes more care. It goes to the heap, so that the futures of one server stay
+    /// small.
+    fn at_master<'a>(&'a self, node: &'a Node, way: Way) -> BoxFuture<'a, Result<Self::Answer>> {
+        Box::pin(self.at(node, way))
+    }
+}
+
+impl<S: Step> Operation for S {
+    type Answer = S::Answer;
+
+    fn lock(&self) -> &LockKey {
+        Step::lock(self)
+    }
+
+    fn version(&self) -> Option<&JobVersion> {
+        Step::version(self)
+    }
+
+    fn within(&self) -> Duration {
+        Step::within(self)
+    }
+
+    async fn at(&self, node: &Node, way: Way) -> Result<S::Answer> {
+        node.step(self, way).await.map(|(answer, _)| answer)
+    }
+}
+
+impl Node {
+    /// Does a step. Returns its answer, and the connection over which it came.
+    pub(crate) async fn step<S: Step>(&self, step: &S, way: Way) -> Result<(S::Answer, Arc<Coalescer>)> {
+        let keys = self.keys_of(step.lock())?;
+        let connection = match self.pool.open_connection(Clock::system().now()) {
+            Some(connection) => connection,
+            None => Box::pin(self.pool.connection()).await?,
+        };
+        let answer =
+            self.ask(S::OP, &connection, step.lock(), (way, Flush::Now), |clock| step.call(&keys, clock)).await?;
+        match step.read(&answer) {
+            Ok(answer) => Ok((answer, connection)),
+            Err(Unread::Nonsense) => Err(self.unreadable(S::OP)),
+            Err(Unread::Refused(error)) => Err(error.with_key(step.lock())),
+            Err(Unread::Failed(text)) => Err(self.script_failed(S::OP, &text).with_key(step.lock())),
+        }
+    }
+
+    /// Sends a script over a connection, and again if only its refusal shows that the server is a node of a cluster: then the
+    /// clock is that of the slot.
+    pub(crate) async fn ask(
+        &self,
+        op: &str,
+        connection: &Arc<Coalescer>,
+        lock: &LockKey,
+        (way, flush): (Way, Flush),
+        call: impl Fn(&str) -> Eval,
+    ) -> Result<Value> {
+        loop {
+            match way.run(connection, call(&clock_for(connection, lock)), flush).await {
+                Answer::Value(answer) => return Ok(answer),
+                Answer::Failed(error) if connection.link.crosses(&error) => {}
+                Answer::Failed(error) => return Err(self.failed(op, &error)),
+                Answer::Taken(_) => return Err(self.unreadable(op)),
+            }
+        }
+    }
+}
+
+/// Returns the key of the server's clock, or in a cluster, of the slot's clock.
+pub(crate) fn clock_for(connection: &Coalescer, lock: &LockKey) -> Cow<'static, str> {
+    if connection.link.is_cluster() { clock_of(lock) } else { CLOCK.into() }
+}

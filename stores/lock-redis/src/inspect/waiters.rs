@@ -1,0 +1,91 @@
+//! Reads the server's queue of a key.
+
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+
+use crate::inspect::servers::{Answer, Servers};
+use crate::keys::Keys;
+use crate::value;
+use lock_store::contract::backend::Waiter;
+use lock_store::types::error::Result;
+use lock_store::types::key::LockKey;
+use lock_store::types::owner::OwnerId;
+
+/// The most waiters that are listed for one key.
+const MAX_LISTED: isize = 1000;
+
+/// The estimate of the server's time is better than this.
+const ESTIMATE: Duration = Duration::from_secs(1);
+
+const LIST: &str = "list the waiters";
+
+/// The command that counts the waiters of a key. A missing queue is empty.
+pub(super) fn count(key: &LockKey) -> Result<Cmd> {
+    let mut command = redis::cmd("ZCOUNT");
+    // Who shares the lock stands there too, with a negative score.
+    command.arg(Keys::of(key)?.queue()).arg(0).arg("+inf");
+    Ok(command)
+}
+
+/// Lists the waiters of a key in order of arrival. A missing queue is empty.
+pub(super) async fn read(servers: &Servers, key: &LockKey) -> Result<Vec<Waiter>> {
+    let keys = Keys::of(key)?;
+    let mut command = redis::cmd("ZRANGE");
+    command.arg(keys.queue()).arg(0).arg("+inf").arg("BYSCORE").arg("LIMIT").arg(0).arg(MAX_LISTED).arg("WITHSCORES");
+    let answer = ask(servers, LIST, command).await?;
+    let queue: Vec<(String, f64)> = redis::from_redis_value(answer.value.clone()).map_err(|_| answer.refusal(LIST))?;
+    if queue.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut command = redis::cmd("HMGET");
+    command.arg(keys.waiters());
+    for (owner, _) in &queue {
+        command.arg(owner);
+    }
+    let answer = ask(servers, LIST, command).await?;
+    let Value::Array(entries) = answer.value else { return Err(answer.refusal(LIST)) };
+    let now = answer.now;
+    let read = |(at, ((owner, arrived), entry)): (usize, ((String, f64), Value))| {
+        // The waiter may have been granted the lock between the two commands.
+        let text = if let Value::BulkString(text) = entry { text } else { Vec::new() };
+        let entry = value::waiter(&text);
+        #[expect(clippy::cast_precision_loss, reason = "microseconds since 1970 are exact until the year 2255")]
+        let micros = (now as f64 - arrived).max(0.0);
+        let waiting_for = Duration::try_from_secs_f64(micros / 1e6).unwrap_or_default();
+        let mut waiter = Waiter::new(at + 1, OwnerId::from_hex(&owner)?, waiting_for);
+        (waiter.asleep, waiter.confirmed) = entry.as_ref().map_or((false, None), |(_, at)| confirmed(*at, now));
+        (waiter.mode, waiter.info) = (value::mode(&text), entry.map(|(info, _)| info));
+        Some(waiter)
+    };
+    Ok(queue.into_iter().zip(entries).enumerate().filter_map(read).collect())
+}
+
+/// Returns whether a waiter sleeps, and how long ago it confirmed its place if it does not.
+///
+/// A sleeper confirms it for seconds ahead. The present is an estimate, which a confirmation of this moment may be ahead of.
+fn confirmed(at: u64, now: u64) -> (bool, Option<Duration>) {
+    let asleep = Duration::from_micros(at.saturating_sub(now)) > ESTIMATE;
+    (asleep, (!asleep).then(|| Duration::from_micros(now.saturating_sub(at))))
+}
+
+pub(super) async fn ask(servers: &Servers, what: &'static str, command: Cmd) -> Result<Answer> {
+    let store = servers.reachable().await?;
+    let answers = servers.ask(&store, what, &[command]).await?;
+    answers.into_iter().next().ok_or_else(|| store.unreadable(what))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::confirmed;
+
+    #[test]
+    fn who_has_confirmed_its_place_a_moment_ahead_of_the_estimate_does_not_sleep() {
+        let second = 1_000_000;
+        assert_eq!(confirmed(second, 3 * second), (false, Some(Duration::from_secs(2))));
+        assert_eq!(confirmed(second + 1, second), (false, Some(Duration::ZERO)));
+        assert_eq!(confirmed(4 * second, second), (true, None));
+    }
+}

@@ -1,0 +1,61 @@
+//! Whether the server that we talk to still has the data that we wrote.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use lock_store::types::system::sync::Mutex;
+
+/// The history of a server's data, as the connections to it found it.
+///
+/// Redis gives every history a name, `master_replid`. Another name means that another server took over, or that the
+/// server was started again: what was written last may be missing.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    name: Mutex<Option<Arc<str>>>,
+    changes: AtomicU64,
+}
+
+impl History {
+    /// Takes note of what a new connection found. Called before the connection is used.
+    pub(crate) fn observe(&self, found: Option<&Arc<str>>) {
+        let Some(found) = found else { return };
+        let mut name = self.name.lock();
+        if name.as_ref() != Some(found) && name.replace(Arc::clone(found)).is_some() {
+            self.changes.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// Returns its name, if any connection has found one.
+    pub(crate) fn name(&self) -> Option<Arc<str>> {
+        self.name.lock().clone()
+    }
+
+    /// Returns whether any connection has found one.
+    pub(crate) fn is_known(&self) -> bool {
+        self.name.lock().is_some()
+    }
+
+    /// Returns how often the server was found to have another history.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::History;
+
+    #[test]
+    fn a_change_is_counted_and_silence_is_not() {
+        let history = History::default();
+        let [one, two] = ["one", "two"].map(Arc::<str>::from);
+        for (found, changes) in
+            [(Some(&one), 0), (None, 0), (Some(&one), 0), (Some(&two), 1), (None, 1), (Some(&one), 2)]
+        {
+            history.observe(found);
+            assert_eq!(history.changes(), changes);
+        }
+    }
+}

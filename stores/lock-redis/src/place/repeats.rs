@@ -1,0 +1,89 @@
+//! Releases that another master may not have heard of.
+//!
+//! Replication is asynchronous: a lock that was freed just before its master died is still taken on the replica that
+//! takes over, until its lease ends. So what was freed lately is freed again there: behind sentinels, in a cluster, and
+//! on any server whose data turn out to have another history. The masters of a cluster remember together.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use lock_store::contract::backend::{Claim, Release};
+use lock_store::types::system::clock::{Clock, Timestamp};
+use lock_store::types::system::sync::{Mutex, MutexGuard};
+
+/// How many releases are remembered. One that is forgotten is freed by its lease.
+const AT_MOST: usize = 16 * 1024;
+
+/// The claims that were freed lately, each until its lease would have ended.
+#[derive(Debug, Default)]
+pub(crate) struct Repeats {
+    freed: Mutex<VecDeque<(Timestamp, Claim)>>,
+    /// Whether nothing is remembered.
+    off: AtomicBool,
+}
+
+impl Repeats {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(Timestamp, Claim)>> {
+        self.freed.lock()
+    }
+
+    /// Remembers nothing any more: of a quorum's member, which is told to undo a vote of a claim that goes on to ask, so
+    /// that the same claim may hold the lock later.
+    pub(crate) fn switch_off(&self) {
+        if !self.off.swap(true, Ordering::Relaxed) {
+            self.lock().clear();
+        }
+    }
+
+    /// Remembers a claim that was freed. A lock that stays taken for its `min_hold` ends with its lease.
+    pub(crate) fn note(&self, release: &Release) {
+        if !release.keep_for.is_zero() || self.off.load(Ordering::Relaxed) {
+            return;
+        }
+        let now = Clock::system().now();
+        let mut freed = self.lock();
+        while freed.front().is_some_and(|(until, _)| freed.len() >= AT_MOST || *until <= now) {
+            freed.pop_front();
+        }
+        freed.push_back((now.after(release.claim.ttl), release.claim.clone()));
+    }
+
+    /// Returns the claims that were freed lately. They are kept: the next server may not have heard of it either.
+    pub(crate) fn live(&self, now: Timestamp) -> Vec<Claim> {
+        self.lock().iter().filter(|(until, _)| *until > now).map(|(_, claim)| claim.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{AT_MOST, Repeats};
+    use lock_store::contract::backend::{Claim, Release};
+    use lock_store::types::key::LockKey;
+    use lock_store::types::system::clock::Clock;
+
+    #[test]
+    fn only_what_a_lease_may_still_keep_is_remembered() {
+        let repeats = Repeats::default();
+        let release = |key: &str, ttl| Release::new(Claim::new(LockKey::new(key).unwrap(), ttl));
+        let (short, long) = (Duration::from_secs(1), Duration::from_secs(60));
+        repeats.note(&release("short", short));
+        repeats.note(&release("long", long));
+        let mut kept = release("kept", long);
+        kept.keep_for = short;
+        repeats.note(&kept);
+        let later = Clock::system().now().after(Duration::from_secs(2));
+        let keys = |claims: Vec<Claim>| claims.iter().map(|claim| claim.key.as_str().to_owned()).collect::<Vec<_>>();
+        assert_eq!(keys(repeats.live(later)), ["long"]);
+        for _ in 0..AT_MOST + 10 {
+            repeats.note(&release("many", long));
+        }
+        assert_eq!(repeats.live(later).len(), AT_MOST);
+        // After each failover.
+        assert_eq!(repeats.live(later).len(), AT_MOST);
+        repeats.switch_off();
+        repeats.note(&release("of a member", long));
+        assert_eq!(repeats.live(later).len(), 0);
+    }
+}

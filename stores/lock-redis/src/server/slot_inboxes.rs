@@ -1,0 +1,102 @@
+//! The inboxes of a process in single slots of a cluster: channels of sharded publish/subscribe, which Redis has since
+//! 7.0. Here is where claims wait; [`slot_push`](crate::server::slot_push) listens there.
+//!
+//! What is sent to the inbox of a process is passed on to every node of the cluster. What is sent to its inbox in a slot
+//! stays at the master of that slot. Scripts ask whether anybody listens there, and else send to the other inbox, to
+//! which the process listens at every master all the time. So a message arrives while an inbox is being opened, after
+//! its slot has moved, where the server refuses such channels, and from and to a process of a version without them.
+
+use std::collections::{BTreeSet, HashMap};
+use std::mem;
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+
+use lock_store::contract::backend::Inbox;
+use lock_store::types::system::sync::{Mutex, MutexGuard};
+
+/// The slots of one master in which claims wait, for each process that listens.
+#[derive(Debug, Default)]
+pub(crate) struct SlotInboxes(Mutex<Vec<Arc<Slots>>>);
+
+/// The slots in which claims of one process wait, or did lately.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    pub(crate) inbox: Arc<str>,
+    /// With whether a claim has asked for a place since the last round.
+    asked: Mutex<HashMap<u16, bool>>,
+    pub(crate) added: Notify,
+    pub(crate) credentials: Notify,
+}
+
+impl SlotInboxes {
+    /// Has a process listen in a slot, in which a claim of it waits now.
+    pub(crate) fn open(&self, inbox: &str, slot: u16) {
+        let slots = self.all().iter().find(|slots| *slots.inbox == *inbox).cloned();
+        if let Some(slots) = slots
+            && slots.asked().insert(slot, true).is_none()
+        {
+            slots.added.notify_one();
+        }
+    }
+
+    /// Opens every connection again, with new credentials.
+    pub(crate) fn reopen(&self) {
+        self.all().iter().for_each(|slots| slots.credentials.notify_waiters());
+    }
+
+    /// Takes note of the slots of one process, until the result is dropped.
+    pub(crate) fn of<'a>(&'a self, inbox: &Inbox) -> Listed<'a> {
+        let (inbox, asked) = (Arc::clone(inbox.id()), Mutex::default());
+        let slots = Arc::new(Slots { inbox, asked, added: Notify::new(), credentials: Notify::new() });
+        self.all().push(Arc::clone(&slots));
+        Listed { all: self, slots }
+    }
+
+    fn all(&self) -> MutexGuard<'_, Vec<Arc<Slots>>> {
+        self.0.lock()
+    }
+}
+
+/// Takes note of the slots of one process.
+pub(crate) struct Listed<'a> {
+    all: &'a SlotInboxes,
+    pub(crate) slots: Arc<Slots>,
+}
+
+impl Drop for Listed<'_> {
+    fn drop(&mut self) {
+        self.all.all().retain(|slots| !Arc::ptr_eq(slots, &self.slots));
+    }
+}
+
+impl Slots {
+    fn asked(&self) -> MutexGuard<'_, HashMap<u16, bool>> {
+        self.asked.lock()
+    }
+
+    pub(crate) fn now(&self) -> BTreeSet<u16> {
+        self.asked().keys().copied().collect()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.asked().is_empty()
+    }
+
+    /// Waits until there is one.
+    pub(crate) async fn any(&self) {
+        while self.is_empty() {
+            self.added.notified().await;
+        }
+    }
+
+    /// Gives one up. Returns whether it was there.
+    pub(crate) fn remove(&self, slot: u16) -> bool {
+        self.asked().remove(&slot).is_some()
+    }
+
+    /// Gives up those in which nobody has asked for a place since the last round.
+    pub(crate) fn end_round(&self) {
+        self.asked().retain(|_, asked| mem::take(asked));
+    }
+}

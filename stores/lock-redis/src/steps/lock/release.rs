@@ -1,0 +1,117 @@
+//! `release.lua`: frees locks and passes them on.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use redis::{Pipeline, Value};
+
+use crate::keys::{self, QueueOf};
+use crate::steps::lib::{CLOCK, ENTRY, FREE, PASS, QUEUE};
+use crate::steps::script::{Eval, Script};
+use crate::value;
+use lock_store::contract::backend::{Claim, Freed};
+use lock_store::types::key::LockKey;
+use lock_store::types::mode::Mode;
+use lock_store::types::owner::OwnerId;
+
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
+    // The functions are defined only if they are needed.
+    let begins = ["local guarded = pcall\n", "local function library()\n", CLOCK, ENTRY];
+    Script::new(&[&begins, &QUEUE, &[FREE, "end\n", PASS, include_str!("release.lua")]])
+});
+
+/// What a claim has of its lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Holding {
+    pub(crate) owner: OwnerId,
+    /// How much of a lock that is shared; 0 for the whole lock.
+    pub(crate) units: u32,
+}
+
+impl Holding {
+    pub(crate) fn of(claim: &Claim) -> Self {
+        let units = if let Mode::Shared { units, .. } = claim.mode { units } else { 0 };
+        Self { owner: claim.owner, units }
+    }
+
+    pub(crate) fn is_shared(self) -> bool {
+        self.units > 0
+    }
+}
+
+/// Frees what some claims have, which stays taken for a while.
+pub(crate) fn release<'a>(
+    claims: impl ExactSizeIterator<Item = (&'a LockKey, Holding)> + Clone,
+    clock: &str,
+    keep_for: Duration,
+) -> Eval {
+    let count = claims.len();
+    Eval::of(&SCRIPT, 2 * count + 1).with(|words| {
+        for (lock, _) in claims.clone() {
+            words.arg(lock.as_str());
+        }
+        for (lock, _) in claims.clone() {
+            words.arg(QueueOf(lock));
+        }
+        let heads: Vec<[u8; 33]> = claims.clone().map(|(_, holding)| value::head(holding.owner)).collect();
+        words.arg(clock).arg(if keep_for.is_zero() { 0 } else { value::millis(keep_for) }).arg(heads.as_flattened());
+        if claims.clone().any(|(_, holding)| holding.is_shared()) {
+            for (_, holding) in claims {
+                words.arg(holding.units);
+            }
+        }
+    })
+}
+
+/// The same for one claim, without its queue.
+pub(crate) fn free_one(lock: &LockKey, owner: OwnerId, keep_for: Duration) -> Eval {
+    static ALONE: LazyLock<Script> = LazyLock::new(|| Script::new(&[&[include_str!("free_one.lua")]]));
+    Eval::new(&ALONE, [lock.as_str()].into_iter()).with(|arguments| {
+        arguments.arg(if keep_for.is_zero() { 0 } else { value::millis(keep_for) }).arg(&value::head(owner));
+    })
+}
+
+/// Adds what a new connection asks first: whether the server knows this script, runs it, and lets the user do in a script what
+/// gives a lock back. There are three answers.
+pub(crate) fn try_out(greeting: &mut Pipeline) {
+    static MAY: LazyLock<Script> = LazyLock::new(|| Script::new(&[&[include_str!("may_release.lua")]]));
+    // Called without locks it does nothing.
+    greeting.cmd("EVAL").arg(&SCRIPT.text).arg(1).arg(keys::CLOCK).arg(0);
+    greeting
+        .add_command(Eval::new(&SCRIPT, [keys::CLOCK].into_iter()).with(|words| _ = words.arg(0)).by_hash().clone());
+    greeting.cmd("EVAL").arg(&MAY.text).arg(0).arg(format!("{}:none", keys::CLOCK));
+}
+
+/// Reads the next of those answers: what the server or the script refused, if that is certain.
+pub(crate) fn refusal(answer: Value) -> Option<String> {
+    match answer {
+        Value::ServerError(error) => {
+            let detail = error.details().unwrap_or_default();
+            let certain = detail.contains("permissions to run") || detail.contains("unknown command");
+            certain.then(|| format!("{} {}", error.code(), detail.split(", with args").next().unwrap_or_default()))
+        }
+        Value::BulkString(text) if !text.is_empty() => Some(String::from_utf8_lossy(&text).into_owned()),
+        _ => None,
+    }
+}
+
+/// Reads the answers to `count` claims. Fewer if the reply makes no sense.
+pub(crate) fn each_freed(reply: Value, count: usize) -> impl Iterator<Item = Value> {
+    let (each, all) = match reply {
+        Value::Array(each) if each.len() == count => (each, 0),
+        Value::Int(1) => (Vec::new(), count),
+        _ => (Vec::new(), 0),
+    };
+    each.into_iter().chain(std::iter::repeat_n(Value::Int(1), all))
+}
+
+/// Reads the answer to one claim: whether it held the lock, or the text of an error. `None` if it makes
+/// no sense.
+pub(crate) fn freed(answer: &Value) -> Option<Result<Freed, String>> {
+    match answer {
+        Value::Int(1) => Some(Ok(Freed::Released)),
+        Value::Int(0) => Some(Ok(Freed::NotHeld)),
+        Value::BulkString(text) => Some(Err(String::from_utf8_lossy(text.strip_prefix(b"e")?).into_owned())),
+        _ => None,
+    }
+}

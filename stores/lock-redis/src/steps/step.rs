@@ -1,0 +1,55 @@
+//! What every step has: a name, a lock, a call, and how the answer is read.
+
+use std::time::Duration;
+
+use redis::Value;
+
+use crate::keys::Keys;
+use crate::steps::script::Eval;
+use lock_store::contract::backend::JobVersion;
+use lock_store::types::error::LockError;
+use lock_store::types::key::LockKey;
+
+/// How long a step that only reads may take.
+pub(crate) const READ_WITHIN: Duration = Duration::from_secs(1);
+
+/// What is done with one lock in one step on the server. A store runs it where the lock is, wherever that is.
+pub(crate) trait Step: Send + Sync {
+    type Answer: Send;
+
+    /// What is done, as errors say it.
+    const OP: &'static str;
+
+    /// The lock that it is about.
+    fn lock(&self) -> &LockKey;
+
+    /// How long it may take to find the server that has the lock, and have its answer.
+    fn within(&self) -> Duration {
+        READ_WITHIN
+    }
+
+    /// The version that it is about, if it is.
+    fn version(&self) -> Option<&JobVersion> {
+        None
+    }
+
+    /// The call. All of its keys are in the slot of the lock, as `clock` is.
+    fn call(&self, keys: &Keys, clock: &str) -> Eval;
+
+    /// Reads the answer.
+    fn read(&self, answer: &Value) -> Read<Self::Answer>;
+}
+
+/// What an answer says.
+pub(crate) type Read<T> = Result<T, Unread>;
+
+/// Why an answer says nothing of what was asked.
+#[derive(Debug)]
+pub(crate) enum Unread {
+    /// It makes no sense.
+    Nonsense,
+    /// It is the text of an error.
+    Failed(String),
+    /// It says that this cannot be done.
+    Refused(LockError),
+}

@@ -1,0 +1,21 @@
+//! Forked processes: connections and watchdog stay with the parent.
+
+use forkguard::Guard;
+
+/// The process in which a value was made. Comparing it needs no system call.
+#[derive(Clone, Debug)]
+pub struct MadeIn(Guard);
+
+impl MadeIn {
+    /// Remembers the current process.
+    #[doc(hidden)]
+    pub fn this_process() -> Self {
+        Self(forkguard::new())
+    }
+
+    /// Returns whether this process is a fork of the process in which it was made.
+    #[doc(hidden)]
+    pub fn was_forked(&self) -> bool {
+        self.0.clone().detected_fork()
+    }
+}
