@@ -7,7 +7,7 @@ set -eu
 cd "$(dirname "$0")/.."
 
 # shellcheck disable=SC2046 # Each member is a word.
-[ "$#" -gt 0 ] || set -- $(sed -n 's/^members = \[\(.*\)\]$/\1/p' Cargo.toml | tr -d '",')
+[ "$#" -gt 0 ] || set -- $(sed -n '/^members = \[/,/^\]/p' Cargo.toml | tr -d '",[]' | sed 's/^members =//')
 for crate in "$@"; do
     [ -f "$crate/Cargo.toml" ] || { sed -n '2,5s/^# \{0,1\}//p' "$0" >&2; exit 2; }
     features=$(sed -n '/^\[features\]/,/^\[/s/^\([a-z-]*\) = .*/\1/p' "$crate/Cargo.toml")

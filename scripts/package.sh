@@ -17,7 +17,7 @@ case "${1:-}" in
     *) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 
-crates="lock-macros lock-core lock-metrics lock-dashboards lockctl lock-postgres"
+crates="lock-store lock-redis lock-quorum lock-macros lock-core lock-testing lock-metrics lock-dashboards lock-postgres lockctl"
 skipped=""
 step() { printf '\n== %s\n' "$*"; }
 skip() { printf 'SKIPPED: %s\n' "$*"; skipped="$skipped
@@ -52,7 +52,7 @@ target=$PWD/target/packages
 # Only the choice of versions needs an unstable option; the build does not use it.
 (cd "$archives" && RUSTC_BOOTSTRAP=1 cargo -Z direct-minimal-versions generate-lockfile)
 # The badges of the documentation need an unstable option of rustdoc, allowed for these crates only.
-export RUSTC_BOOTSTRAP=lock_macros,lock_core,lock_metrics,lock_dashboards,lockctl,lock_postgres
+export RUSTC_BOOTSTRAP=$(echo "$crates" | tr " -" ",_")
 (cd "$archives" && cargo check --workspace --lib --all-features --target-dir "$target")
 (cd "$archives" && cargo check -p lockctl --bin lockctl --all-features --target-dir "$target")
 

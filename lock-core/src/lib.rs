@@ -97,10 +97,10 @@ pub use lock_quorum::{Quorum, Restarts};
 pub use lock_redis::{Credentials, RedisStore, RedisStoreBuilder};
 #[doc(inline)]
 pub use lock_store::{
-    AnyBackend, Blocked, Capabilities, Clock, Deadlock, DeadlockMember, Durability, FencingToken, GrantPath, Holder,
-    HolderInfo, IntoLockKey, KeyBuilder, LockBackend, LockError, LockErrorKind, LockEvent, LockEventKind, LockKey,
-    LockLabel, LockObserver, LockOptions, LockOrder, LossReason, MAX_KEY_BYTES, MAX_PERMITS, MAX_TTL, MIN_FIXED_TTL,
-    MIN_RENEW_INTERVAL, MIN_RENEWED_TTL, MemberHealth, MemberState, Mode, NodeReport, Notice, OrderInversion, OwnerId,
-    Purpose, QuorumHealth, Renew, Result, StaleToken, SyncReport, Timestamp, Wait, observe_all, text,
+    AnyBackend, Clock, Deadlock, DeadlockMember, Durability, FencingToken, GrantPath, Holder, HolderInfo, IntoLockKey,
+    KeyBuilder, LockBackend, LockError, LockErrorKind, LockEvent, LockEventKind, LockKey, LockLabel, LockObserver,
+    LockOptions, LockOrder, LossReason, MAX_KEY_BYTES, MAX_PERMITS, MAX_TTL, MIN_FIXED_TTL, MIN_RENEWED_TTL,
+    MemberHealth, MemberState, Mode, NodeReport, Notice, OrderInversion, OwnerId, Purpose, QuorumHealth, Renew, Result,
+    StaleToken, SyncReport, Timestamp, Wait, observe_all,
 };
 pub use memory::MemoryStore;

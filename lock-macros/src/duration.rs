@@ -80,7 +80,7 @@ fn missing_unit(digits: &str) -> String {
     format!(r#"missing unit: write "{digits}s" or "{digits}ms""#)
 }
 
-/// Reads a compound such as `1m30s`. It accepts the same texts as `lock_core::text::duration`, which a macro of that
+/// Reads a compound such as `1m30s`. It accepts the same texts as `lock_core::store::text::duration`, which a macro of that
 /// crate cannot call. A test compares the two.
 fn parse(text: &str) -> std::result::Result<Duration, String> {
     const SHAPE: &str = r#"expected a duration such as "10s", "250ms" or "1m30s""#;
@@ -206,7 +206,7 @@ mod tests {
             };
             let length = draw(7);
             let text: String = (0..length).map(|at| part(&mut draw, at)).collect();
-            let (here, there) = (parse(&text), lock_core::text::duration(&text));
+            let (here, there) = (parse(&text), lock_core::store::text::duration(&text));
             assert_eq!(here.as_ref().ok(), there.as_ref().ok(), "{text:?}: {here:?}, {there:?}");
             read += usize::from(here.is_ok());
         }

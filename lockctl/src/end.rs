@@ -6,7 +6,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use lock_core::LockError;
-use lock_core::text::visible;
+use lock_core::store::text::visible;
 
 /// How a command ended; the number is the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 
 use serde_json::{Value, json};
 
-use lock_core::text::visible;
+use lock_core::store::text::visible;
 
 /// Standard output, in the requested form.
 pub(crate) struct Output {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::output::Table;
 use crate::values;
-use lock_core::text::{human, visible};
+use lock_core::store::text::{human, visible};
 
 pub(crate) const NOTHING: &str = "-";
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use lock_core::store::JobVersion;
 use lock_core::{LockError, LockKey, MAX_TTL, MIN_RENEWED_TTL, OwnerId, Wait};
 
-use lock_core::text::{self, visible};
+use lock_core::store::text::{self, visible};
 
 /// The prefix of a foreign value that is not plain text.
 const HEX: &str = "hex:";

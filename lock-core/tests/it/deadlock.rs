@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lock_core::{
-    Blocked, Deadlock, LockBackend, LockError, LockErrorKind, LockEvent, LockKey, LockManager, LockObserver,
-    LockRequest, MemoryStore, Notice, Wait,
+    Deadlock, LockBackend, LockError, LockErrorKind, LockEvent, LockKey, LockManager, LockObserver, LockRequest,
+    MemoryStore, Notice, Wait,
 };
-use lock_store::BlockedNotes;
+use lock_store::{Blocked, BlockedNotes};
 use lock_testing::limit;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};

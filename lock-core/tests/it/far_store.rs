@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lock_core::{
-    Capabilities, Clock, Holder, LockBackend, LockError, LockErrorKind, LockEvent, LockKey, LockManager, LockObserver,
-    MemoryStore, Notice, Renew,
+    Clock, Holder, LockBackend, LockError, LockErrorKind, LockEvent, LockKey, LockManager, LockObserver, MemoryStore,
+    Notice, Renew,
 };
-use lock_store::{AcquireRequest, Attempt, Claim, Freed, Inbox, Release, Renewal};
+use lock_store::{AcquireRequest, Attempt, Capabilities, Claim, Freed, Inbox, Release, Renewal};
 use lock_testing::limit;
 
 const SECOND: Duration = Duration::from_secs(1);

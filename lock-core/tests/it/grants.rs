@@ -4,10 +4,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lock_core::{
-    Capabilities, FencingToken, Holder, HolderInfo, LockBackend, LockError, LockGuard, LockKey, LockManager, OwnerId,
-};
-use lock_store::{AcquireRequest, Attempt, Claim, Freed, Grant, Inbox, Release, Renewal};
+use lock_core::{FencingToken, Holder, HolderInfo, LockBackend, LockError, LockGuard, LockKey, LockManager, OwnerId};
+use lock_store::{AcquireRequest, Attempt, Capabilities, Claim, Freed, Grant, Inbox, Release, Renewal};
 use lock_testing::limit;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lock_core::testing::TestLocks;
-use lock_core::{
-    Capabilities, Clock, Holder, LockBackend, LockError, LockErrorKind, LockKey, LockManager, MemoryStore, Result,
+use lock_core::{Clock, Holder, LockBackend, LockError, LockErrorKind, LockKey, LockManager, MemoryStore, Result};
+use lock_store::{
+    AcquireRequest, Attempt, Capabilities, Claim, DoneMark, DoneMarks, Freed, Inbox, JobVersion, Release, Renewal,
 };
-use lock_store::{AcquireRequest, Attempt, Claim, DoneMark, DoneMarks, Freed, Inbox, JobVersion, Release, Renewal};
 use lock_testing::limit;
 use tokio::time::{Instant, advance, sleep};
 

@@ -7,10 +7,8 @@ mod together;
 
 use std::time::Duration;
 
-use lock_core::RedisStore;
-use lock_core::{HolderInfo, LockBackend, LockKey, LockManager, OwnerId};
-use lock_store::Release;
-use lock_store::{AcquireRequest, Attempt, Claim, Ticket};
+use lock_core::{HolderInfo, LockBackend, LockKey, LockManager, OwnerId, RedisStore};
+use lock_store::{AcquireRequest, Attempt, Claim, Release, Ticket};
 use lock_testing::{RedisServer, Reply, Stopwatch, limit};
 use tokio::task::JoinSet;
 use tokio::time::Instant;

@@ -16,7 +16,7 @@ const MIN_RENEWED_TTL: Duration = Duration::from_secs(1);
 const MIN_FIXED_TTL: Duration = Duration::from_millis(50);
 /// The shortest period of a job, like in `lock_core`.
 const MIN_PERIOD: Duration = Duration::from_secs(1);
-/// The shortest renewal interval, like `lock_core::MIN_RENEW_INTERVAL`.
+/// The shortest renewal interval, like `lock_core::store::MIN_RENEW_INTERVAL`.
 const MIN_RENEW_INTERVAL: Duration = Duration::from_millis(10);
 /// The most permits, like in `lock_core`.
 const MAX_PERMITS: u64 = 1_000_000;

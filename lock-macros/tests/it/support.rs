@@ -1,7 +1,7 @@
 //! What several tests need.
 
-use lock_core::store::{AcquireRequest, Attempt, Claim, Freed, Inbox, Release, Renewal};
-use lock_core::{Capabilities, Holder, LockBackend, LockError, LockKey, LockManager, MemoryStore, Result};
+use lock_core::store::{AcquireRequest, Attempt, Capabilities, Claim, Freed, Inbox, Release, Renewal};
+use lock_core::{Holder, LockBackend, LockError, LockKey, LockManager, MemoryStore, Result};
 
 /// A manager of its own for one test.
 pub(crate) fn manager() -> LockManager {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::text::human;
+use lock_core::store::text::human;
 use lock_core::{Holder, LockKey};
 use serde_json::{Value, json};
 

@@ -7,7 +7,7 @@ use crate::view::live::LiveState;
 use crate::view::roles::{Job, Roles};
 use crate::view::{Shown, View, host, short_owner};
 use crate::words::labels::MODES;
-use lock_core::text::{human, visible};
+use lock_core::store::text::{human, visible};
 
 /// How many of the contended waits are on the page. The JSON has all of them.
 const MAX_BLOCKED: usize = 20;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lock_core::LockError;
 use lock_core::inspect::{FleetReader, LockEntry};
-use lock_core::text::human;
+use lock_core::store::text::human;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 

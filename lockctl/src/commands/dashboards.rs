@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io;
 
-use lock_core::text::visible;
+use lock_core::store::text::visible;
 use lock_dashboards::{Installation, Settings, State};
 use serde_json::{Value, json};
 

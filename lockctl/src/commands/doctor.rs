@@ -1,8 +1,8 @@
 //! The command that examines what is behind a store.
 
 use lock_core::inspect::FleetReader;
+use lock_core::store::text::visible;
 use lock_core::store::{Finding, FindingGrade};
-use lock_core::text::visible;
 use serde_json::{Value, json};
 
 use crate::end::{End, Failure};

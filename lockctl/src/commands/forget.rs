@@ -1,7 +1,7 @@
 //! The command that has work done again.
 
 use lock_core::store::JobVersion;
-use lock_core::text::visible;
+use lock_core::store::text::visible;
 use lock_core::{LockKey, LockManager, LockManagerBuilder};
 use serde_json::json;
 

@@ -8,7 +8,7 @@ use crate::end::{End, Failure};
 use crate::members::{Members, Question};
 use crate::output::Output;
 use crate::{members, record};
-use lock_core::text::{human, visible};
+use lock_core::store::text::{human, visible};
 
 /// What an election writes before what its leader announces.
 const MARK: char = '@';

@@ -11,7 +11,7 @@ use crate::listing::job;
 use crate::listing::{scan, shared_by};
 use crate::output::{Output, Table};
 use crate::{record, values};
-use lock_core::text::visible;
+use lock_core::store::text::visible;
 
 pub(crate) async fn list(fleet: &FleetReader, wanted: &Wanted, out: &mut Output) -> Result<End, Failure> {
     let listing = scan(fleet, &wanted.scope).await?;

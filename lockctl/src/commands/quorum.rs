@@ -13,7 +13,7 @@ use crate::end::{End, Failure, complain};
 use crate::members::{Members, Question};
 use crate::output::{Output, Table};
 use crate::{audit, members, record, values};
-use lock_core::text::visible;
+use lock_core::store::text::visible;
 
 /// Shows what each node says of a key.
 pub(crate) async fn sync(url: &str, key: &LockKey, out: &mut Output) -> Result<End, Failure> {

@@ -10,7 +10,7 @@ use crate::end::{End, Failure, complain};
 use crate::output::Output;
 use crate::record::free_json;
 use crate::{audit, record};
-use lock_core::text::visible;
+use lock_core::store::text::visible;
 
 pub(crate) async fn release(
     fleet: &FleetReader,

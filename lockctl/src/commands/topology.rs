@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::end::{End, Failure};
 use crate::output::{Output, Table};
-use lock_core::text::human;
+use lock_core::store::text::human;
 
 pub(crate) async fn topology(url: &str, out: &mut Output) -> Result<End, Failure> {
     if url.starts_with("postgres") {

@@ -10,7 +10,7 @@ use crate::args::Wanted;
 use crate::end::{End, Failure, complain};
 use crate::output::{Look, Output};
 use crate::{listing, record};
-use lock_core::text::visible;
+use lock_core::store::text::visible;
 
 const EVERY: Duration = Duration::from_secs(1);
 

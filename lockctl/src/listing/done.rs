@@ -1,6 +1,6 @@
 //! What is done for which version: as a table and as JSON.
 
-use lock_core::text::human;
+use lock_core::store::text::human;
 use serde_json::{Value, json};
 
 use crate::listing::Listing;

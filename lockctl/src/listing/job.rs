@@ -3,7 +3,7 @@
 use lock_core::LockKey;
 use lock_core::inspect::{EntryState, LockEntry};
 use lock_core::store::JobRecord;
-use lock_core::text::human;
+use lock_core::store::text::human;
 use serde_json::{Value, json};
 
 use crate::listing::Listing;

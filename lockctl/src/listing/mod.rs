@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::args::Scope;
 use crate::record;
-use lock_core::text::{human, visible};
+use lock_core::store::text::{human, visible};
 
 /// Every lock that a scan found.
 #[derive(Default)]

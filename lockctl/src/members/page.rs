@@ -8,7 +8,7 @@ use crate::listing::Listing;
 use crate::listing::job;
 use crate::output::Table;
 use crate::record;
-use lock_core::text::{human, visible};
+use lock_core::store::text::{human, visible};
 
 impl View {
     pub(super) fn list(&self, owners: bool, prefix: &str) -> String {

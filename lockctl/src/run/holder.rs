@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use lock_core::store::JobVersion;
-use lock_core::text::{human, visible};
+use lock_core::store::text::{human, visible};
 use lock_core::{
     LockError, LockErrorKind, LockGuard, LockLabel, LockManager, LockManagerBuilder, ReleaseOutcome, Wait,
 };

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::{Duration, UNIX_EPOCH};
 
-use lock_core::text::visible;
+use lock_core::store::text::visible;
 use lock_core::{LockGuard, LossReason};
 use rustix::io::Errno;
 use rustix::process::{Signal, WaitStatus};

@@ -337,8 +337,9 @@ async fn a_namespace_and_a_server_that_is_away() {
 #[tokio::test]
 #[limit]
 async fn what_its_holder_waits_for_is_named_and_a_ring_is_a_deadlock() {
+    use lock_core::store::Blocked;
     use lock_core::store::BlockedNotes as _;
-    use lock_core::{Blocked, FencingToken, LockKey, RedisStore};
+    use lock_core::{FencingToken, LockKey, RedisStore};
 
     let server = RedisServer::start();
     let locks = LockManager::connect(&server.url()).await.unwrap();

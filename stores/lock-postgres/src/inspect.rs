@@ -1,8 +1,7 @@
 //! Who holds which lock, for people and for programs.
 
 use lock_core::{LockKey, Result};
-use lock_store::LockEntry;
-use lock_store::{Freed, Inspector, JobRecord, JobRecords as _, Revocation, ScanPage, ScanPosition, Waiter};
+use lock_store::{Freed, Inspector, JobRecord, JobRecords as _, LockEntry, Revocation, ScanPage, ScanPosition, Waiter};
 
 use crate::calls::call::Call;
 use crate::store::PostgresStore;

@@ -3,10 +3,10 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use lock_core::{Blocked, Capabilities, Holder, LockBackend, LockError, LockKey, Result};
+use lock_core::{Holder, LockBackend, LockError, LockKey, Result};
 use lock_store::{
-    AcquireRequest, Attempt, AttemptAll, BlockedNotes, Claim, Doctor, DoneMark, DoneMarks, Freed, Inbox, Inspector,
-    JobRecord, JobRecords, JobVersion, Release, Renewal,
+    AcquireRequest, Attempt, AttemptAll, Blocked, BlockedNotes, Capabilities, Claim, Doctor, DoneMark, DoneMarks,
+    Freed, Inbox, Inspector, JobRecord, JobRecords, JobVersion, Release, Renewal,
 };
 
 use crate::calls::call::{Asked, Call};

@@ -58,8 +58,8 @@ use lock_store::types::url::{StoreUrl, explained};
 /// For keys that begin with `lock:`, a user needs no more than this. Each line of commands has one purpose: the
 /// first is for holding locks; the second for waiting without polling; the third for learning of losses at once,
 /// having a name in `CLIENT LIST`, and taking free locks without a script; the last for reading locks with
-/// [`FleetReader`](crate::inspect::FleetReader). Its last three words are for clusters, for holding locks too.
-/// `acks` also take `+wait`, `fsync` `+waitaof`; a member of a [`Quorum`](crate::Quorum) takes `+hgetall`,
+/// `FleetReader`. Its last three words are for clusters, for holding locks too.
+/// `acks` also take `+wait`, `fsync` `+waitaof`; a member of a `Quorum` takes `+hgetall`,
 /// `~distributed-lock:birth` and `~distributed-lock:members`. In a cluster of version 7 or later,
 /// `+ssubscribe +sunsubscribe +spublish +pubsub|shardnumsub` keep grants from being passed on to every node. Without the
 /// second and third line, waiters poll and renewals find losses. All locks of a server, or of a slot of a cluster, draw

@@ -93,5 +93,5 @@ impl Args {
 
 /// Reads `500ms`, `40s`, `1m30s` or `1h`.
 fn duration(text: &str) -> Result<Duration, String> {
-    lock_core::text::duration(text).map_err(str::to_owned)
+    lock_core::store::text::duration(text).map_err(str::to_owned)
 }

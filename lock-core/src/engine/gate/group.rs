@@ -9,8 +9,8 @@
 use std::sync::{Arc, Weak};
 
 use super::{ByKey, Gate, KeyQueue, Payload, QueueState, Shard, Turn, Waiter, wake};
-use lock_store::types::key::LockKey;
 use crate::sync::{Mutex, MutexGuard};
+use lock_store::types::key::LockKey;
 
 /// The request that all callers in one queue for a shared lock have in common. Each queue has one demand: readers wait
 /// with readers, and permits wait with permits of the same terms.

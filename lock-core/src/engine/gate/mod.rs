@@ -19,8 +19,8 @@ use std::task::Waker;
 
 use foldhash::fast::RandomState;
 
-use lock_store::types::key::LockKey;
 use crate::sync::{Mutex, MutexGuard};
+use lock_store::types::key::LockKey;
 
 // These paths are relative because `tests/interleavings/` builds these files in a crate of its own.
 mod group;

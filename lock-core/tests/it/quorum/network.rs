@@ -6,12 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lock_core::{
-    AnyBackend, Capabilities, Clock, FencingToken, Holder, LockBackend, LockError, LockKey, LockManager, MemoryStore,
-    Quorum, Result,
+    AnyBackend, Clock, FencingToken, Holder, LockBackend, LockError, LockKey, LockManager, MemoryStore, Quorum, Result,
 };
 use lock_store::{
-    AcquireRequest, Attempt, Claim, DoneMark, DoneMarks, Freed, Inbox, JobRecord, JobRecords, JobVersion, MemberList,
-    QuorumMember, Release, Renewal, Vote,
+    AcquireRequest, Attempt, Capabilities, Claim, DoneMark, DoneMarks, Freed, Inbox, JobRecord, JobRecords, JobVersion,
+    MemberList, QuorumMember, Release, Renewal, Vote,
 };
 
 /// What happens to commands on their way to a member.

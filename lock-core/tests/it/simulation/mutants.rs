@@ -3,8 +3,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use lock_core::{Capabilities, Clock, FencingToken, Holder, LockBackend, LockError, LockKey, MemoryStore};
-use lock_store::{AcquireRequest, Attempt, Claim, Freed, Inbox, Release, Renewal};
+use lock_core::{Clock, FencingToken, Holder, LockBackend, LockError, LockKey, MemoryStore};
+use lock_store::{AcquireRequest, Attempt, Capabilities, Claim, Freed, Inbox, Release, Renewal};
 use lock_testing::{Violation, limit};
 
 use super::{MS, Mode, breaks_the_contract, simulate};

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use lock_core::{Capabilities, Clock, Holder, LockBackend, LockError, LockKey, OwnerId};
-use lock_store::{AcquireRequest, Attempt, AttemptAll, Claim, Freed, Inbox, Release, Renewal};
+use lock_core::{Clock, Holder, LockBackend, LockError, LockKey, OwnerId};
+use lock_store::{AcquireRequest, Attempt, AttemptAll, Capabilities, Claim, Freed, Inbox, Release, Renewal};
 use lock_testing::{Report, Reports, stand_in};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};

@@ -7,8 +7,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Mutex;
 
-use lock_core::{Capabilities, Clock, Holder, LockBackend, LockError, LockKey, MemoryStore, OwnerId};
-use lock_store::{AcquireRequest, Attempt, Claim, Freed, Inbox, Release, Renewal};
+use lock_core::{Clock, Holder, LockBackend, LockError, LockKey, MemoryStore, OwnerId};
+use lock_store::{AcquireRequest, Attempt, Capabilities, Claim, Freed, Inbox, Release, Renewal};
 use lock_testing::{Violation, limit};
 
 use super::network::Flaw;

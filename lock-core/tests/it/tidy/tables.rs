@@ -11,6 +11,10 @@ pub(super) struct Layers {
 }
 
 pub(super) const CORE: &str = "src";
+pub(super) const STORE: &str = "../stores/lock-store/src";
+pub(super) const REDIS: &str = "../stores/lock-redis/src";
+pub(super) const QUORUM: &str = "../stores/lock-quorum/src";
+pub(super) const TESTING: &str = "../testing/lock-testing/src";
 pub(super) const METRICS: &str = "../lock-metrics/src";
 pub(super) const MACROS: &str = "../lock-macros/src";
 pub(super) const LOCKCTL: &str = "../lockctl/src";
@@ -24,35 +28,35 @@ pub(super) const TABLES: &[Layers] = &[
         source: CORE,
         within: "",
         modules: &[
-            &["types"],
-            &["contract"],
-            // The stores and the machinery know nothing of each other.
-            &["stores", "engine"],
+            // The gate's mutex, which is of lock-store.
+            &["sync"],
+            // The store in memory and the machinery know nothing of each other.
+            &["engine", "memory"],
             &["api"],
             &["attribute"],
             &["testing"],
             &["lib"],
         ],
     },
+    Layers { source: STORE, within: "", modules: &[&["types"], &["contract"], &["lib"]] },
     Layers {
-        source: CORE,
+        source: STORE,
         within: "types",
         modules: &[
             &["system"],
             &["fencing", "key"],
             &["order", "owner"],
             &["error mode"],
-            &["naming", "options", "outcome"],
-            &["stripe", "url"],
+            &["naming", "options"],
+            &["url"],
         ],
     },
     Layers {
-        source: CORE,
+        source: STORE,
         within: "types::system",
         modules: &[&["random"], &["blocking", "clock", "fork", "sync", "text"], &["backoff", "call_site"]],
     },
-    Layers { source: CORE, within: "contract", modules: &[&["event"], &["backend", "fenced_write", "fencing_gate"]] },
-    Layers { source: CORE, within: "stores", modules: &[&["memory", "quorum", "redis"]] },
+    Layers { source: STORE, within: "contract", modules: &[&["event"], &["backend"]] },
     Layers {
         source: CORE,
         within: "engine",
@@ -75,7 +79,7 @@ pub(super) const TABLES: &[Layers] = &[
         source: CORE,
         within: "api",
         modules: &[
-            &["guard"],
+            &["fencing", "guard", "outcome"],
             &["protect"],
             &["lock manager"],
             &["connect", "global", "overriding", "roles", "shutdown", "striped", "web"],
@@ -86,22 +90,23 @@ pub(super) const TABLES: &[Layers] = &[
     Layers { source: CORE, within: "api::inspect", modules: &[&["scan", "topology"]] },
     Layers { source: CORE, within: "attribute", modules: &[&["site"], &["refusal"], &["body", "once", "request"]] },
     Layers {
-        source: CORE,
-        within: "testing",
+        source: TESTING,
+        within: "",
         modules: &[
             &["servers"],
-            &["events", "history", "inbox", "limit", "locks", "stopwatch"],
+            &["events", "history", "inbox", "limit", "stopwatch"],
             &["conformance", "recorder"],
+            &["lib"],
         ],
     },
     Layers {
-        source: CORE,
-        within: "testing::servers",
+        source: TESTING,
+        within: "servers",
         modules: &[&["proxy", "reply", "session"], &["server"], &["cluster", "postgres", "sentinel"]],
     },
     Layers {
-        source: CORE,
-        within: "stores::redis",
+        source: REDIS,
+        within: "",
         modules: &[
             &["clock", "value"],
             &["keys"],
@@ -111,18 +116,19 @@ pub(super) const TABLES: &[Layers] = &[
             &["server"],
             &["calls"],
             &["cluster"],
+            // The store itself: its parts are written for it.
             &["masters"],
-            &["inspect"],
+            &["inspect lib"],
         ],
     },
     Layers {
-        source: CORE,
-        within: "stores::redis::steps",
+        source: REDIS,
+        within: "steps",
         modules: &[&["script"], &["lib", "step"], &["beside", "lock"], &["member", "messages", "several", "share"]],
     },
     Layers {
-        source: CORE,
-        within: "stores::redis::wire",
+        source: REDIS,
+        within: "wire",
         modules: &[
             &["credentials", "inline_task", "link", "pem", "url"],
             &["exchange", "settings", "unsettled"],
@@ -131,13 +137,13 @@ pub(super) const TABLES: &[Layers] = &[
         ],
     },
     Layers {
-        source: CORE,
-        within: "stores::redis::place",
+        source: REDIS,
+        within: "place",
         modules: &[&["builder", "history", "redirect", "repeats", "sentinel", "slots"], &["common", "discovery"]],
     },
     Layers {
-        source: CORE,
-        within: "stores::redis::server",
+        source: REDIS,
+        within: "server",
         modules: &[
             &["changes", "collisions", "pool", "renewals", "slot_inboxes"],
             &["rounds"],
@@ -148,8 +154,8 @@ pub(super) const TABLES: &[Layers] = &[
         ],
     },
     Layers {
-        source: CORE,
-        within: "stores::redis::calls",
+        source: REDIS,
+        within: "calls",
         modules: &[
             &["durability", "elsewhere", "run"],
             &["renew", "vote", "wrong_type"],
@@ -158,19 +164,15 @@ pub(super) const TABLES: &[Layers] = &[
             &["acquire"],
         ],
     },
+    Layers { source: REDIS, within: "cluster", modules: &[&["failovers", "table", "watch"], &["look", "route"]] },
     Layers {
-        source: CORE,
-        within: "stores::redis::cluster",
-        modules: &[&["failovers", "table", "watch"], &["look", "route"]],
-    },
-    Layers {
-        source: CORE,
-        within: "stores::redis::inspect",
+        source: REDIS,
+        within: "inspect",
         modules: &[&["servers"], &["jobs", "marks", "topology", "waiters"], &["holders", "scan"], &["release"]],
     },
     Layers {
-        source: CORE,
-        within: "stores::quorum",
+        source: QUORUM,
+        within: "",
         modules: &[
             &["round", "session", "turns"],
             &["members"],
@@ -180,6 +182,8 @@ pub(super) const TABLES: &[Layers] = &[
             &["repair"],
             &["acquire"],
             &["store"],
+            &["url"],
+            &["lib"],
         ],
     },
     Layers {

@@ -15,7 +15,7 @@ use crate::end::End;
 use crate::listing::job;
 use crate::output::Table;
 use crate::record::{self, free_json, release_command};
-use lock_core::text::{human, visible};
+use lock_core::store::text::{human, visible};
 
 pub(crate) fn text(key: &LockKey, found: &Findings) -> String {
     let mut table = Table::new(&["", "", ""]);

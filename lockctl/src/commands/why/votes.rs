@@ -10,7 +10,7 @@ use crate::commands::topology;
 use crate::end::End;
 use crate::members::{Joint, Verdict, View, is_same};
 use crate::record;
-use lock_core::text::human;
+use lock_core::store::text::human;
 
 pub(crate) struct Votes {
     pub(crate) view: View,

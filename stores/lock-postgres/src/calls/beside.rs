@@ -1,7 +1,7 @@
 //! Calls that are no claim's own: several locks at once, notes, jobs, the sweep.
 
-use lock_core::{Blocked, LockError, LockKey, OwnerId, Result, Timestamp};
-use lock_store::{AcquireRequest, AttemptAll, JobRecord, JobRun};
+use lock_core::{LockError, LockKey, OwnerId, Result, Timestamp};
+use lock_store::{AcquireRequest, AttemptAll, Blocked, JobRecord, JobRun};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 

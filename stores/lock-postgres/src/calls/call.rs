@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use lock_core::{Blocked, Holder, LockError, LockKey, Result, Timestamp};
-use lock_store::LockEntry;
+use lock_core::{Holder, LockError, LockKey, Result, Timestamp};
 use lock_store::{
-    AcquireRequest, Attempt, AttemptAll, Claim, DoneMark, Freed, JobRecord, JobVersion, Release, Renewal, Revocation,
-    ScanPage, Waiter,
+    AcquireRequest, Attempt, AttemptAll, Blocked, Claim, DoneMark, Freed, JobRecord, JobVersion, LockEntry, Release,
+    Renewal, Revocation, ScanPage, Waiter,
 };
 use tokio::sync::oneshot;
 

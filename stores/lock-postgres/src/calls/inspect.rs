@@ -3,8 +3,7 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use lock_core::{LockError, LockKey, Mode, OwnerId, Result};
-use lock_store::LockEntry;
-use lock_store::{EntryState, Freed, Revocation, RevokeFrom, ScanPage, ScanPosition, Waiter};
+use lock_store::{EntryState, Freed, LockEntry, Revocation, RevokeFrom, ScanPage, ScanPosition, Waiter};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 

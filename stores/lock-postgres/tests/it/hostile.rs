@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use lock_core::{Blocked, HolderInfo, LockBackend as _, LockKey};
+use lock_core::{HolderInfo, LockBackend as _, LockKey};
 use lock_postgres::PostgresStore;
 use lock_store::{
-    AcquireRequest, BlockedNotes as _, Doctor as _, DoneMarks as _, FindingGrade, Freed, Inspector as _,
+    AcquireRequest, Blocked, BlockedNotes as _, Doctor as _, DoneMarks as _, FindingGrade, Freed, Inspector as _,
     JobRecords as _, JobVersion, Release, Renewal, Ticket,
 };
 use lock_testing::{EventLog, PostgresServer, inbox, limit};

@@ -111,10 +111,7 @@ mod tests {
         let doubt =
             |ballots: &[Ballot]| round(3, ballots).refusal(&names).unwrap().doubt.map(|doubt| doubt.to_string());
         let young = || Ballot::Held { holder: Holder::foreign(None), uncounted: Some(Duration::from_secs(9)) };
-        let by = || Ballot::Held {
-            holder: somebody(),
-            uncounted: None,
-        };
+        let by = || Ballot::Held { holder: somebody(), uncounted: None };
         for (ballots, says) in [
             ([held(), held(), failed()], None),
             ([held(), held(), young()], None),

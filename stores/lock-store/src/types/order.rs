@@ -119,7 +119,7 @@ impl Seen {
 /// Two families of locks that are taken in both orders, so that two callers can wait for each other.
 ///
 /// Reported once for each pair by [`Notice::OrderInverted`](crate::Notice::OrderInverted), even if no caller waited.
-/// [`LockManager::lock_order`](crate::LockManager::lock_order) has an example of [`OrderInversion`].
+/// `LockManager::lock_order` has an example of [`OrderInversion`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OrderInversion {
@@ -169,7 +169,7 @@ impl fmt::Display for OrderInversion {
 }
 
 /// The order in which the locks of a manager were taken inside each other. Made by
-/// [`LockManager::lock_order`](crate::LockManager::lock_order), which has the example of [`LockOrder`].
+/// `LockManager::lock_order`, which has the example of [`LockOrder`].
 #[derive(Clone, Debug)]
 pub struct LockOrder(Option<Arc<OrderGraph>>);
 

@@ -7,8 +7,7 @@ use tokio::task::JoinSet;
 
 use crate::conformance::contract::{ask, granted, refused};
 use crate::conformance::tools::{SECOND, key};
-use lock_core::LockManager;
-use lock_core::ReleaseOutcome;
+use lock_core::{LockManager, ReleaseOutcome};
 use lock_store::contract::backend::{AcquireRequest, AttemptAll, Claim, Freed, LockBackend, Release};
 use lock_store::types::key::LockKey;
 

@@ -3,8 +3,7 @@
 use tokio::task::JoinSet;
 
 use crate::conformance::tools::{MS, PATIENCE, SECOND, give_back, key, lasts, now, pause, soon, take};
-use lock_core::LockManager;
-use lock_core::ReleaseOutcome;
+use lock_core::{LockManager, ReleaseOutcome};
 use lock_store::types::error::{LockError, LockErrorKind, LossReason};
 use lock_store::types::options::Renew;
 

@@ -8,8 +8,7 @@ use tokio::task::JoinSet;
 
 use crate::conformance::queue::all_hear;
 use crate::conformance::tools::{MS, PATIENCE, SECOND, give_back, key, pause, take};
-use lock_core::LockGuard;
-use lock_core::LockManager;
+use lock_core::{LockGuard, LockManager};
 use lock_store::types::options::Renew;
 use lock_store::types::system::sync::Mutex;
 

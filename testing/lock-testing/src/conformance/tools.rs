@@ -3,9 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use lock_core::LockGuard;
-use lock_core::LockManager;
-use lock_core::ReleaseOutcome;
+use lock_core::{LockGuard, LockManager, ReleaseOutcome};
 use lock_store::types::error::LossReason;
 use lock_store::types::key::LockKey;
 use lock_store::types::owner::OwnerId;

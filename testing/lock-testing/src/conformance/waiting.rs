@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use crate::Stopwatch;
 use crate::conformance::tools::{MS, PATIENCE, SECOND, give_back, key, pause, take};
-use lock_core::LockManager;
-use lock_core::ReleaseOutcome;
+use lock_core::{LockManager, ReleaseOutcome};
 use lock_store::types::error::LockErrorKind;
 
 /// Gives up after the time that the caller wants to wait, and not earlier. Names the holder.

@@ -6,8 +6,8 @@ use crate::keys::Keys;
 use crate::steps::script::Eval;
 use crate::steps::tests::refusals::{calls, script_of};
 use crate::steps::{Acquired, confirm, read_confirmed};
-use lock_testing::RedisServer;
 use lock_store::types::key::LockKey;
+use lock_testing::RedisServer;
 
 const KEYS: [&str; 2] = ["first", "second"];
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::contract::backend::{DynBackend, LockBackend};
 
-/// Any store, without its type: a member of a [`Quorum`](crate::Quorum), or the store that a URL names.
+/// Any store, without its type: a member of a `Quorum`, or the store that a URL names.
 ///
 /// ```
 /// use lock_core::{AnyBackend, MemoryStore};

@@ -203,7 +203,7 @@ pub trait LockBackend: Debug + Send + Sync + Sized + 'static {
         None::<&Absent<'_, Self>>
     }
 
-    /// Returns the part that makes the store a better member of a [`Quorum`](crate::Quorum), if the store has it.
+    /// Returns the part that makes the store a better member of a `Quorum`, if the store has it.
     fn member(&self) -> Option<&impl QuorumMember> {
         None::<&Absent<'_, Self>>
     }
@@ -237,7 +237,7 @@ pub trait LockBackend: Debug + Send + Sync + Sized + 'static {
 /// The abilities of a store, as data.
 ///
 /// ```
-/// use lock_core::Capabilities;
+/// use lock_store::Capabilities;
 ///
 /// // A store that other processes share, and that grants to its waiters in order.
 /// let capabilities = Capabilities::polled().with_queue();

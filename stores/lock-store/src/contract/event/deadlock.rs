@@ -8,7 +8,7 @@ use crate::types::owner::HolderInfo;
 /// A cycle of tasks. Each task waits for a lock that the next task holds.
 ///
 /// A task is only known to hold the locks of `run`, of annotated functions and of
-/// [`LockGuard::scope`](crate::LockGuard::scope). Each member waits for such a lock.
+/// `LockGuard::scope`. Each member waits for such a lock.
 ///
 /// ```
 /// use lock_core::{LockEvent, LockObserver, Notice};

@@ -83,7 +83,7 @@ pub struct LockEvent<'a> {
     pub key: &'a LockKey,
     /// The function or source line that acquires.
     pub site: &'a str,
-    /// The name of the store: the one that [`LockManagerBuilder::store_name`](crate::LockManagerBuilder::store_name)
+    /// The name of the store: the one that `LockManagerBuilder::store_name`
     /// gave it, otherwise its node, without credentials. In a namespace it is `name#prefix`. The same label in two
     /// stores means two locks.
     pub store: &'a str,
@@ -92,7 +92,7 @@ pub struct LockEvent<'a> {
     /// The age at which the hold counts as stuck. For a role it is [`Duration::MAX`] or centuries: a role is never
     /// stuck unless the request says when.
     pub stuck_after: Duration,
-    /// The requested mode. A [downgrade](crate::LockGuard::downgrade) does not change it.
+    /// The requested mode. A downgrade does not change it.
     pub mode: Mode,
     /// The purpose of the lock.
     pub purpose: Purpose,

@@ -151,13 +151,13 @@ pub enum Notice<'a> {
         /// The name of the store, as in [`LockEvent::store`](crate::LockEvent::store).
         store: &'a str,
     },
-    /// A write came with its token. A [`FencingGate`](crate::FencingGate) admitted it, or a
-    /// [`FencedWrite`](crate::FencedWrite) takes it to the server that checks it.
+    /// A write came with its token. A `FencingGate` admitted it, or a
+    /// `FencedWrite` takes it to the server that checks it.
     FencingChecked {
         /// The token of the write.
         token: FencingToken,
     },
-    /// A [`FencingGate`](crate::FencingGate) refused a stale token.
+    /// A `FencingGate` refused a stale token.
     FencingRejected {
         /// The token of the refused write.
         token: FencingToken,

@@ -170,7 +170,7 @@ static EVERYWHERE: Observers = Observers::new();
 
 /// Registers an observer of every manager of this process, present and future.
 ///
-/// It cannot be removed. [`LockManager::observe`](crate::LockManager::observe) watches a single manager.
+/// It cannot be removed. `LockManager::observe` watches a single manager.
 pub fn observe_all(observer: impl LockObserver) {
     EVERYWHERE.add(Arc::new(observer));
 }

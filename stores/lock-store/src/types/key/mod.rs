@@ -69,7 +69,7 @@ impl LockKey {
         self.about.as_ref()?.label.as_ref()
     }
 
-    /// Returns which stripe this key is, of a set that [`LockManager::striped`](crate::LockManager::striped) made.
+    /// Returns which stripe this key is, of a set that `LockManager::striped` made.
     #[must_use]
     pub fn stripe(&self) -> Option<u32> {
         self.about.as_ref()?.stripe

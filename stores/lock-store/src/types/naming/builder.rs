@@ -16,7 +16,7 @@ use crate::types::naming::typos;
 /// |---|---|
 /// | `%` | imitate an encoded character |
 /// | `{` `}` | move the lock to another slot of a cluster |
-/// | `#` | imitate a stripe of [`Striped`](crate::Striped), or a run of [`Job`](crate::Job) |
+/// | `#` | imitate a stripe of `Striped`, or a run of `Job` |
 /// | control characters | garble logs and terminals |
 /// | delimiters of the template's text | imitate another key of the template: `("a:b")` and `("a", "b")` |
 ///

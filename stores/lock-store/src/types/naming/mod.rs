@@ -77,7 +77,7 @@ impl RequestedKeys {
     }
 }
 
-/// A type that [`LockManager::lock`](crate::LockManager::lock) takes as a key.
+/// A type that `LockManager::lock` takes as a key.
 ///
 /// Implemented for strings, for [`LockKey`], and for the `Result` that `lock_key!` returns. `acquire` reports an
 /// invalid key, so the common call needs no `?` of its own. Sealed.

@@ -204,12 +204,12 @@ macro_rules! __lock_option_setters {
             /// Releases without waiting for the store's answer, which saves the caller a round trip.
             ///
             /// The keeper makes sure that the release arrives. Until then, other callers find the lock taken. Only an
-            /// event reports a failure: [`LockGuard::release`](crate::LockGuard::release) returns
-            /// [`InBackground`](crate::ReleaseOutcome::InBackground).
+            /// event reports a failure: `LockGuard::release` returns
+            /// `InBackground`.
             ///
             /// A program that returns from `main` waits for such releases when it drops the last handle of its manager,
             /// for at most 250 ms. A program that calls `std::process::exit` drops nothing: locks whose releases are in
-            /// flight may then stay taken for their ttl. Await [`shutdown`](crate::LockManager::shutdown) before.
+            /// flight may then stay taken for their ttl. Await `shutdown` before.
             pub fn release_in_background(mut self) -> Self {
                 self $(.$options)? .release_in_background = true;
                 self

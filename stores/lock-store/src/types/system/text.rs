@@ -4,11 +4,11 @@
 //! attribute, or change the direction of the text around them.
 //!
 //! ```
-//! use lock_core::text::{human, visible};
+//! use lock_store::text::{human, visible};
 //!
 //! assert_eq!(visible("lock:é\u{1b}[2J"), r"lock:é\u{1b}[2J");
 //! assert_eq!(human(std::time::Duration::from_secs(61)), "1 min 01 s");
-//! assert_eq!(lock_core::text::duration("1m30s"), Ok(std::time::Duration::from_secs(90)));
+//! assert_eq!(lock_store::text::duration("1m30s"), Ok(std::time::Duration::from_secs(90)));
 //! ```
 
 use std::fmt::Write as _;

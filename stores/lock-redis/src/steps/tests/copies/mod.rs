@@ -10,8 +10,8 @@ use crate::keys::Keys;
 use crate::steps::confirm;
 use crate::steps::script::Eval;
 use crate::steps::tests::refusals::{STATES, calls, script_of, states};
-use lock_testing::RedisServer;
 use lock_store::types::key::LockKey;
+use lock_testing::RedisServer;
 
 /// Where a fast path is entered, and how it is left out.
 const WITHOUT: [(&str, &str); 7] = [

@@ -13,7 +13,8 @@ use crate::types::owner::OwnerId;
 /// While the task waits, it writes the note again about every second, each time with a greater [`stamp`](Self::stamp).
 ///
 /// ```
-/// use lock_core::{Blocked, FencingToken, LockKey, OwnerId};
+/// use lock_core::{FencingToken, LockKey, OwnerId};
+/// use lock_store::Blocked;
 ///
 /// let waits = Blocked::new(OwnerId::random(), FencingToken::new(1), 1, LockKey::new("stock:42")?);
 /// assert_eq!(waits.waits_for.as_str(), "stock:42");

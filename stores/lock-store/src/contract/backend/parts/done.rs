@@ -14,7 +14,7 @@ use crate::types::owner::HolderInfo;
 pub const MAX_VERSION_BYTES: usize = 1024;
 
 /// The part of a store that keeps marks. A mark says that the work under a lock is done for a version. Without this
-/// part, [`once_for`](crate::LockRequest::once_for) is refused.
+/// part, `once_for` is refused.
 ///
 /// An `Err` means that it is unknown whether a mark exists. Foreign data in the place of a mark is an error too: it is
 /// neither *done* nor *not done*. The error names the data and its place.
@@ -103,7 +103,7 @@ impl fmt::Debug for JobVersion {
 
 /// A mark in the store that the work under a lock is done for a version.
 ///
-/// See the example of [`LockRequest::once_for`](crate::LockRequest::once_for).
+/// See the example of `LockRequest::once_for`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DoneMark {

@@ -10,7 +10,7 @@ use crate::types::fencing::FencingToken;
 use crate::types::options::MAX_TTL;
 use crate::types::owner::Holder;
 
-/// The part of a store that makes it a better member of a [`Quorum`](crate::Quorum).
+/// The part of a store that makes it a better member of a `Quorum`.
 ///
 /// A store without this part can be a member too. It votes by a renewal and an acquire, counts as a store that cannot
 /// lose data, and remembers no list of members. See the example of [`LockBackend`](crate::LockBackend).
@@ -122,7 +122,7 @@ impl MemberList {
     }
 }
 
-/// The answers of all nodes of a store about one key. Made by [`LockManager::sync`](crate::LockManager::sync).
+/// The answers of all nodes of a store about one key. Made by `LockManager::sync`.
 ///
 /// ```
 /// use lock_core::{Holder, NodeReport, SyncReport};

@@ -120,7 +120,7 @@ impl LockEntry {
     /// it has died, hangs, or cannot reach the server.
     ///
     /// `None` if this is unknown: for foreign holders, for a key without an expiry, after
-    /// [`LockGuard::extend`](crate::LockGuard::extend) by more than the ttl, and after the lease.
+    /// `LockGuard::extend` by more than the ttl, and after the lease.
     #[must_use]
     pub fn renewed_ago(&self) -> Option<Duration> {
         if self.is_only_pinned() {
