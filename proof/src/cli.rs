@@ -59,7 +59,6 @@ enum Action {
     Spec {
         /// Names or prefixes of `.cfg` files in `proof/spec`, such as `Lock`, `Quorum-broken` or `fence`; all if left out.
         /// `trace` with the folder of a run checks the log of its store; `trace` alone makes a run of its own and checks that;
-        /// `exchange` checks the counter-examples of lock-core's model, `back` the ones that the model is given;
         /// `actions` counts how often each action happened in some states of each file, or of the named ones
         names: Vec<String>,
         /// Uses the greater bounds of the `.cfg` files

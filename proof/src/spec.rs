@@ -1,8 +1,6 @@
 //! Checks the specification with TLC: each claim, each claim without each of its rules, and each broken assumption.
 
-mod back;
 mod config;
-mod exchange;
 mod reach;
 mod story;
 mod tlc;
@@ -27,12 +25,6 @@ const GLANCE: u64 = 30_000;
 pub(crate) fn run(names: &[String], longer: bool, states: Option<u64>) -> Result<bool, String> {
     if let Some((_, run)) = names.split_first().filter(|(name, _)| *name == "trace") {
         return trace::run(run);
-    }
-    if let Some((_, rules)) = names.split_first().filter(|(name, _)| *name == "exchange") {
-        return exchange::run(rules);
-    }
-    if let Some((_, rules)) = names.split_first().filter(|(name, _)| *name == "back") {
-        return back::run(rules);
     }
     let (glance, names) = match names.split_first() {
         Some((name, rest)) if name == "actions" => (true, rest),

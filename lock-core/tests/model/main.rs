@@ -10,10 +10,8 @@
 //! proves nothing. Rules that others cover for are not here but in `it/grants.rs`.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test, in small numbers")]
 
-mod back;
 mod clock;
 mod complete;
-mod exchange;
 mod explore;
 mod faults;
 mod gate;

@@ -71,54 +71,32 @@ fn fields(module: &str, writer: &str) -> [Names; 2] {
 #[limit]
 fn each_name_of_a_step_is_an_action_of_the_specification() {
     let lock = actions(&read("proof/spec/Lock.tla"));
-    let (trace, exchange) = (read("proof/spec/Trace.tla"), read("proof/spec/Exchange.tla"));
-    for module in [&trace, &exchange] {
-        let names: Names = quoted(module).filter(|name| is_action(name)).collect();
-        let unknown: Vec<&String> = names.difference(&lock).filter(|name| *name != "Elsewhere").collect();
-        assert!(named(module).is_subset(&lock) && unknown.is_empty(), "{unknown:?} of {:?}", named(module));
-    }
-    // Whoever reads a log, and whoever writes down what the model does, uses all of them and no others.
+    let trace = read("proof/spec/Trace.tla");
+    let names: Names = quoted(&trace).filter(|name| is_action(name)).collect();
+    let unknown: Vec<&String> = names.difference(&lock).filter(|name| *name != "Elsewhere").collect();
+    assert!(named(&trace).is_subset(&lock) && unknown.is_empty(), "{unknown:?} of {:?}", named(&trace));
+    // The reader of a log uses all of them and no others.
     let reader: String =
         ["reader", "steps", "callers"].map(|file| read(&format!("proof/src/spec/trace/{file}.rs"))).concat();
     let reader: Names = quoted(&reader).filter(|name| is_action(name)).collect();
     assert_eq!(reader, &named(&trace) | &Names::from(["Expire".to_owned()]));
-    let model: Names = quoted(&read("lock-core/tests/model/exchange.rs")).filter(|name| is_action(name)).collect();
-    let model: Names = model.intersection(&lock).cloned().collect();
-    assert_eq!(model, named(&exchange));
     let page = table(&read("proof/spec/TRACE.md"), "## From the log to the specification");
     let told: Names = page.iter().flat_map(|row| row[0].split('`').skip(1).step_by(2).map(str::to_owned)).collect();
     let told: Names = told.into_iter().filter(|name| is_action(name)).collect();
     assert!(told.is_subset(&lock), "{:?}", &told - &lock);
     assert!(named(&trace).is_subset(&told), "{:?}", &named(&trace) - &told);
-    for folder in ["spec/exchange", "spec/exchange/back"] {
-        for file in
-            fs::read_dir(crate_file(folder)).unwrap().map(|file| file.unwrap().path()).filter(|path| path.is_file())
-        {
-            let steps = fs::read_to_string(&file).unwrap();
-            let steps = steps.lines().filter(|line| line.contains(" | ")).map(|line| line.split(' ').next().unwrap());
-            let steps: Names = steps.flat_map(|names| names.split(',')).map(str::to_owned).collect();
-            assert!(!steps.is_empty() && steps.is_subset(&named(&exchange)), "{}: {steps:?}", file.display());
-        }
-    }
 }
 
 #[test]
 #[limit]
 fn each_constant_is_given_and_each_field_of_a_step_is_written() {
-    let (lock, trace, exchange) =
-        (read("proof/spec/Lock.tla"), read("proof/spec/Trace.tla"), read("proof/spec/Exchange.tla"));
-    let (tla, forth, back) =
-        (read("proof/src/spec/trace/tla.rs"), read("proof/src/spec/exchange.rs"), read("proof/src/spec/back.rs"));
+    let (lock, trace) = (read("proof/spec/Lock.tla"), read("proof/spec/Trace.tla"));
+    let tla = read("proof/src/spec/trace/tla.rs");
     let number = read("proof/src/spec/trace.rs");
     let given = assigned(&format!("{tla}\n  {}", number.split("{config}").nth(1).unwrap()));
     assert_eq!(given, &declared(&lock) | &declared(&trace));
-    let head = |folder: &str| assigned(&read(&format!("proof/spec/{folder}/KilledBeforeUndo.txt")));
-    assert_eq!(&assigned(&forth) | &head("exchange"), declared(&lock));
-    assert_eq!(&assigned(&back) | &head("exchange/back"), declared(&lock));
     let (step, _) = tla.split_once("fn claim(").unwrap();
     let [looked_at, written] = fields(&trace, step);
-    assert_eq!(looked_at, written);
-    let [looked_at, written] = fields(&exchange, forth.split_once("fn step(").unwrap().1);
     assert_eq!(looked_at, written);
     let kinds = |text: &str, between: [&str; 2]| -> Names {
         let kinds = text.split(between[0]).skip(1).filter_map(|rest| rest.split_once(between[1]));

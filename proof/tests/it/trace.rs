@@ -1,6 +1,5 @@
 //! What a store logged of a run is a behaviour of the specification, and what no store may do is found in it.
 
-use std::collections::BTreeSet;
 use std::process::Command;
 
 use lock_testing::limit;
@@ -87,77 +86,3 @@ fn a_folder_without_a_log_is_refused_in_one_sentence() {
     assert_eq!((output.status.code(), complained(&output).lines().count()), (Some(2), 1));
 }
 
-#[test]
-#[limit(300)]
-fn each_counter_example_of_the_model_is_one_of_the_specification_without_the_same_rule_and_none_with_it() {
-    if !has_tlc() {
-        return;
-    }
-    let output = proof().args(["spec", "exchange"]).output().unwrap();
-    let of = exchanged().len();
-    let all = format!("counter-examples of the model that are the specification's too: {of} of {of}\n");
-    assert!(output.status.success() && said(&output).contains(&all), "{}\n{}", said(&output), complained(&output));
-}
-
-/// The other way round: what the model goes through is what TLC finds, in the fewest steps.
-#[test]
-#[limit(300)]
-fn each_counter_example_that_the_model_is_given_is_the_shortest_of_the_specification() {
-    if !has_tlc() {
-        return;
-    }
-    let output = proof().args(["spec", "back"]).output().unwrap();
-    let of = rules_in("spec/exchange/back").len();
-    let all = format!("counter-examples of the specification that are as the model is given them: {of} of {of}\n");
-    assert!(output.status.success() && said(&output).contains(&all), "{}\n{}", said(&output), complained(&output));
-}
-
-/// The rules of which the model gave a counter-example.
-fn exchanged() -> BTreeSet<String> {
-    rules_in("spec/exchange")
-}
-
-/// The rules of which a folder has a counter-example.
-fn rules_in(folder: &str) -> BTreeSet<String> {
-    let files = std::fs::read_dir(crate_file(folder)).unwrap().map(|file| file.unwrap().path());
-    let files = files.filter(|file| file.extension().is_some_and(|ending| ending == "txt"));
-    files.map(|file| file.file_stem().unwrap().to_str().unwrap().to_owned()).collect()
-}
-
-/// The rules in the rows of a table that begin so.
-fn told(page: &str, side: &str) -> BTreeSet<String> {
-    let rows = page.lines().filter_map(|line| line.strip_prefix("| ")?.strip_prefix(side)?.strip_prefix(" | "));
-    let rules = rows.map(|row| row.split_once(" | ").unwrap_or_else(|| panic!("no reason in {row}")));
-    let rules = rules.inspect(|(rules, why)| assert!(why.len() > 20, "{rules}: {why}"));
-    rules.flat_map(|(rules, _)| rules.split(", ").map(str::to_owned).collect::<Vec<_>>()).collect()
-}
-
-/// A rule that the model or the specification gets, or loses, is one of these tables.
-#[test]
-#[limit]
-fn each_rule_of_the_model_and_of_the_specification_is_exchanged_or_the_page_says_why_not() {
-    let read = |name: &str| std::fs::read_to_string(crate_file(name)).unwrap();
-    let page = read("spec/EXCHANGE.md");
-    let scenario = read("../lock-core/tests/model/scenario.rs");
-    let (_, rules) = scenario.split_once("enum Rule {\n").unwrap();
-    let rules = rules.split_once("\n}").unwrap().0.lines().filter_map(|line| line.trim().strip_suffix(','));
-    let model: BTreeSet<String> =
-        rules.filter(|rule| rule.chars().all(char::is_alphanumeric)).map(str::to_owned).collect();
-    let keeps = |module: &str| -> BTreeSet<String> {
-        let text = read(module);
-        let rules = text.split("Keeps(\"").skip(1).map(|rest| rest.split('"').next().unwrap().to_owned());
-        rules.filter(|rule| rule != "Rule").collect()
-    };
-    let lock = keeps("spec/Lock.tla");
-    let spec: BTreeSet<String> = lock.union(&keeps("spec/Quorum.tla")).cloned().collect();
-    let both = &told(&page, "both") | &exchanged();
-    assert_eq!(told(&page, "exchanged"), exchanged());
-    assert_eq!(both, &model & &lock);
-    assert_eq!(told(&page, "model"), &model - &lock);
-    assert_eq!(told(&page, "specification"), &spec - &both);
-    assert!(told(&page, "both").is_disjoint(&exchanged()));
-    let back = rules_in("spec/exchange/back");
-    assert_eq!(told(&page, "back"), back);
-    assert!(told(&page, "no way back").is_disjoint(&back));
-    assert_eq!(&told(&page, "no way back") | &back, both);
-}

@@ -412,7 +412,7 @@ pub(super) const TABLES: &[Layers] = &[
     Layers {
         source: PROOF,
         within: "spec",
-        modules: &[&["value"], &["story"], &["config"], &["reach"], &["tlc"], &["exchange", "trace"], &["back"]],
+        modules: &[&["value"], &["story"], &["config"], &["reach"], &["tlc"], &["trace"]],
     },
     Layers {
         source: PROOF,

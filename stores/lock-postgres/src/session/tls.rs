@@ -6,7 +6,8 @@ mod binding;
 mod rustls;
 
 #[cfg(feature = "tls")]
-use lock_core::{LockError, Result};
+use lock_core::LockError;
+use lock_core::Result;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, duplex};
 use tokio::task::JoinHandle;
 use tokio_postgres::config::{SslMode, TargetSessionAttrs};
