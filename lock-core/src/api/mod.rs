@@ -13,5 +13,6 @@ pub(crate) mod overriding;
 pub(crate) mod protect;
 pub(crate) mod roles;
 pub(crate) mod shutdown;
+pub(crate) mod stripe;
 pub(crate) mod striped;
 pub(crate) mod web;

@@ -251,7 +251,7 @@ fn every_script_says_what_it_takes_gives_and_why_it_is_atomic() {
 }
 
 /// Types that need no example: only expansions, bounds and the crate itself name them.
-const WITHOUT_EXAMPLE: &[&str] = &["Drive", "Fallible", "Scheme", "Sealed", "Skip"];
+const WITHOUT_EXAMPLE: &[&str] = &["Drive", "Fallible", "Parts", "Scheme", "Sealed", "Skip"];
 
 /// Returns the public types of a file whose documentation has no example, and does not say which other has one.
 fn without_example(text: &str) -> Vec<String> {
@@ -259,7 +259,7 @@ fn without_example(text: &str) -> Vec<String> {
     for line in text.lines().map(str::trim) {
         let declared = ["pub struct ", "pub enum ", "pub trait "].iter().find_map(|start| line.strip_prefix(start));
         if let Some(rest) = declared
-            && !["```", "example of [`", "include_str!"].iter().any(|sign| doc.contains(sign))
+            && !["```", "example of [`", "example of `", "include_str!"].iter().any(|sign| doc.contains(sign))
         {
             without.push(rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect());
         }
@@ -287,6 +287,13 @@ fn every_public_type_has_an_example() {
             wrong.extend(without.into_iter().map(|name| format!("{}: {name}", file.display())));
         }
     }
+    // lock-store has its modules in the open for the engine and the stores. Its users see what its root exports.
+    let root = fs::read_to_string(source_of(STORE).join("lib.rs")).unwrap();
+    let is_exported = |one: &str| {
+        let name = one.rsplit(' ').next().unwrap();
+        root.split(|c: char| !(c.is_alphanumeric() || c == '_')).any(|word| word == name)
+    };
+    wrong.retain(|one| !one.contains("lock-store") || is_exported(one));
     wrong.retain(|one| !WITHOUT_EXAMPLE.iter().any(|name| one.ends_with(&format!(": {name}"))));
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert_eq!(without_example("/// A.\n#[derive(Debug)]\npub struct A;\n"), ["A"]);

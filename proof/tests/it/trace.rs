@@ -85,4 +85,3 @@ fn a_folder_without_a_log_is_refused_in_one_sentence() {
     );
     assert_eq!((output.status.code(), complained(&output).lines().count()), (Some(2), 1));
 }
-

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::manager::{Inner, LockManager};
-use crate::api::striped::stripe::Stripings;
+use crate::api::stripe::Stripings;
 use crate::engine::keeper;
 use crate::engine::report::event_context::Origin;
 use crate::engine::watch::following::Following;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::lock::LockRequest;
-use crate::api::striped::stripe::Stripings;
+use crate::api::stripe::Stripings;
 use crate::engine::acquire::all::in_order;
 use crate::engine::handle::EngineHandle;
 use crate::engine::report::event_context::Origin;

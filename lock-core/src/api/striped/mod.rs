@@ -2,15 +2,14 @@
 
 mod any;
 mod segments;
-pub(crate) mod stripe;
 
 use std::fmt::Display;
 use std::sync::Arc;
 
 use crate::api::lock::LockRequest;
 use crate::api::manager::LockManager;
+use crate::api::stripe::{key_of, stripe_of};
 use crate::api::striped::segments::Segments;
-use crate::api::striped::stripe::{key_of, stripe_of};
 use crate::engine::acquire::all::in_order;
 use lock_store::contract::event::Purpose;
 use lock_store::types::error::Result;

@@ -79,7 +79,7 @@ pub(super) const TABLES: &[Layers] = &[
         source: CORE,
         within: "api",
         modules: &[
-            &["fencing", "guard", "outcome"],
+            &["fencing", "guard", "outcome", "stripe"],
             &["protect"],
             &["lock manager"],
             &["connect", "global", "overriding", "roles", "shutdown", "striped", "web"],
