@@ -225,7 +225,8 @@ fn refusal(db: &DbError, schema: &str) -> Option<LockError> {
             "PostgreSQL cancelled the command: {said}; look for what keeps the database busy, and let statement_timeout of this user be 1s or more"
         )),
         "55P03" => later(format!(
-            "PostgreSQL gave up waiting for a row: {said}; look in pg_stat_activity for the transaction that keeps it locked"
+            "PostgreSQL gave up waiting for a row: {said}; look in pg_stat_activity and pg_prepared_xacts for the transaction that keeps it \
+             locked"
         )),
         "53100" | "53200" | "53400" => {
             later(format!("PostgreSQL has no room: {said}; the lock is not granted until it has"))
