@@ -305,3 +305,39 @@ fn a_table_of_notes_that_is_locked_holds_up_no_claim() {
         }
     });
 }
+
+#[test]
+#[limit]
+fn a_password_file_that_is_changed_is_read_again() {
+    on_runtime(async {
+        let server = PostgresServer::start();
+        PostgresStore::new(&server.url()).unwrap().ping().await.unwrap();
+        let file = std::env::temp_dir().join(format!("pgpass-{}", std::process::id()));
+        let set = |word: &str| {
+            server.run(&format!("SET password_encryption = 'scram-sha-256'; ALTER ROLE app PASSWORD '{word}'"));
+            // As an orchestrator does it: another file takes the place of this one.
+            let new = file.with_extension("new");
+            std::fs::write(&new, format!("127.0.0.1:{}:*:app:{word}\n", server.port())).unwrap();
+            std::fs::set_permissions(&new, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+            std::fs::rename(new, &file).unwrap();
+        };
+        server.run("CREATE ROLE app LOGIN SUPERUSER");
+        let rules = server.run("SHOW hba_file");
+        let lines = "('host all app all scram-sha-256'), ('host all test all trust'), ('local all test trust')";
+        set("first");
+        server.run(&format!("COPY (VALUES {lines}) TO '{rules}'; SELECT pg_reload_conf()"));
+        let url = format!("postgres://app@127.0.0.1:{}/postgres", server.port());
+        while PostgresStore::new(&url).unwrap().ping().await.is_ok() {}
+        let store = PostgresStore::new(&format!("{url}?passfile={}", file.display())).unwrap();
+        granted(&store, &claim("before", LONG)).await;
+        set("second");
+        server.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'");
+        let watch = Stopwatch::start();
+        while let Err(error) = store.ping().await {
+            assert!(error.is_transient(), "the new password is known: {error}");
+            watch.assert_within(LONG, "a session with the new password");
+        }
+        granted(&store, &claim("after", LONG)).await;
+        std::fs::remove_file(file).unwrap();
+    });
+}
