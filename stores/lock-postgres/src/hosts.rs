@@ -43,7 +43,12 @@ struct State {
 impl Hosts {
     pub(crate) fn new(count: usize) -> Self {
         let room = (0..count.max(1)).map(|_| Arc::new(Semaphore::new(SESSIONS))).collect();
-        Self(Arc::new(State { last: watch::Sender::new(0), room, late: AtomicU32::new(0), given_up: AtomicU32::new(0) }))
+        Self(Arc::new(State {
+            last: watch::Sender::new(0),
+            room,
+            late: AtomicU32::new(0),
+            given_up: AtomicU32::new(0),
+        }))
     }
 
     /// Follows at which host the last session was opened: it takes writes.

@@ -191,7 +191,8 @@ fn a_set_is_taken_after_the_clock_was_set_ahead() {
         let store = with_a_clock(&server);
         granted(&store, &claim("first", LONG)).await;
         set(&server, "1 hour");
-        let mut all = ["one", "two"].map(|key| AcquireRequest::new(claim(key, LONG), HolderInfo::new("here", 1, "test")));
+        let mut all =
+            ["one", "two"].map(|key| AcquireRequest::new(claim(key, LONG), HolderInfo::new("here", 1, "test")));
         all.iter_mut().for_each(|one| one.execute_within = LONG);
         // The first answer tells the time, of which this process knew nothing.
         let first = store.try_acquire_all(&all).await;

@@ -80,7 +80,7 @@ fn what_a_pooler_ends_is_said_in_its_words_and_is_unknown_if_it_was_sent() {
             client
         };
         let store = || PostgresStore::new(&pooler.url()).unwrap();
-        let console = connect(&pooler.url().replace("/postgres", "/pgbouncer").replace("/pgbouncer:", "/postgres:")).await;
+        let console = connect(&pooler.url().replace("/postgres", "/pgbouncer")).await;
         let set = async |text: &str| drop(console.simple_query(text).await.unwrap());
         let (open, user) = (store(), connect(&pooler.url()).await);
         granted(&open, &claim("before", LONG)).await;
@@ -118,7 +118,9 @@ fn what_a_pooler_ends_is_said_in_its_words_and_is_unknown_if_it_was_sent() {
         while server.try_run("SELECT 1").is_err() {}
         let disable = async {
             let look = session(&server).await;
-            while look.query("SELECT FROM pg_stat_activity WHERE wait_event = 'PgSleep'", &[]).await.unwrap().is_empty() {}
+            while look.query("SELECT FROM pg_stat_activity WHERE wait_event = 'PgSleep'", &[]).await.unwrap().is_empty()
+            {
+            }
             set("KILL postgres").await;
         };
         while open.ping().await.is_err() {}
