@@ -44,8 +44,8 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// Runs this to its end, or says why it cannot start. Whatever it leaves behind is not waited for: the look-up of a name whose server does
-/// not answer takes minutes, and ends with this process.
+/// Runs this to its end, or says why it cannot start. A look-up of a name that is still in flight ends with this process: without that,
+/// a name server that does not answer would keep the process for minutes.
 pub(crate) fn run_to_end<T>(work: impl Future<Output = T>) -> Option<T> {
     match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => {
