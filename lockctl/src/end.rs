@@ -44,6 +44,22 @@ impl From<io::Error> for Failure {
     }
 }
 
+/// Runs this to its end, or says why it cannot start. A look-up of a name that is still in flight ends with this process: without that,
+/// a name server that does not answer would keep the process for minutes.
+pub(crate) fn run_to_end<T>(work: impl Future<Output = T>) -> Option<T> {
+    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => {
+            let end = runtime.block_on(work);
+            runtime.shutdown_background();
+            Some(end)
+        }
+        Err(error) => {
+            complain(&format!("cannot start: {error}; raise the limit of open files"));
+            None
+        }
+    }
+}
+
 /// Lines for standard error, and requests to say when those before are written.
 static LINES: OnceLock<Sender<Result<String, Sender<()>>>> = OnceLock::new();
 

@@ -28,7 +28,7 @@ use crate::args::{Action, Args, generate};
 use crate::commands::{
     contention, dashboards, doctor, forget, jobs, leader, locks, quorum, release, topology, watch, why,
 };
-use crate::end::{End, Failure, SET_IT, complain};
+use crate::end::{End, Failure, SET_IT, complain, run_to_end};
 use crate::output::Output;
 
 fn main() -> ExitCode {
@@ -80,16 +80,12 @@ fn written(written: io::Result<()>) -> ExitCode {
 /// Runs a command that needs the store.
 fn ask(args: Args) -> End {
     audit::print_to_stderr();
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            complain(&format!("cannot start: {error}; raise the limit of open files"));
-            return End::Unavailable;
-        }
-    };
     let mut out = Output::new(args.json);
     let done = match args.url() {
-        Ok(url) => runtime.block_on(act(&url, args.action, &mut out)),
+        Ok(url) => match run_to_end(act(&url, args.action, &mut out)) {
+            Some(done) => done,
+            None => return End::Unavailable,
+        },
         Err(error) => Err(Failure::Url(error)),
     };
     let (end, text) = match done {

@@ -11,7 +11,7 @@ use lock_core::{
 use rustix::process::kill_current_process_group;
 
 use crate::args::{OnBusy, Run};
-use crate::end::{SET_IT, complain};
+use crate::end::{SET_IT, complain, run_to_end};
 use crate::run::running::{self, Outcome, killed_by};
 use crate::run::signals::Events;
 use crate::run::{BUSY, LOST, NOT_EXECUTABLE, PATIENCE, UNAVAILABLE};
@@ -32,14 +32,7 @@ pub(crate) fn run(url: &str, wanted: &Run) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            complain(&format!("cannot start: {error}; raise the limit of open files"));
-            return ExitCode::from(UNAVAILABLE);
-        }
-    };
-    ExitCode::from(runtime.block_on(under_lock(&locks, wanted)))
+    ExitCode::from(run_to_end(under_lock(&locks, wanted)).unwrap_or(UNAVAILABLE))
 }
 
 async fn under_lock(locks: &LockManager, wanted: &Run) -> u8 {

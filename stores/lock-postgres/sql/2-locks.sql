@@ -58,6 +58,9 @@ BEGIN
     IF w.owner = caller THEN
       RETURN 'caller';
     END IF;
+    -- A transaction of a user may keep the row of a waiter locked. The waiters behind it go on, and it keeps its place.
+    PERFORM 1 FROM lock_core.waiter WHERE seq = w.seq FOR UPDATE SKIP LOCKED;
+    CONTINUE WHEN NOT FOUND;
     lease := least(greatest(w.grant_ms, 1), 3600000);
     -- It missed three confirmations: its process is gone. Or it knows of a token that can never be exceeded, and hears of that
     -- when it asks again. Or no channel has the name of its inbox.
@@ -325,12 +328,16 @@ BEGIN
     IF l.owner = owners[i] AND l.until > moment THEN
       freed := true;
       IF every[i] IS NOT NULL THEN
-        INSERT INTO lock_core.job AS j (key, every_ms, about, started, succeeded, good, until)
-          VALUES (keys[i], every[i], l.about, l.since, succeeded[i], l.since, moment + lock_core.span(remembered[i]))
-          ON CONFLICT (key) DO UPDATE SET every_ms = EXCLUDED.every_ms, about = EXCLUDED.about, started = EXCLUDED.started,
-            succeeded = EXCLUDED.succeeded, until = EXCLUDED.until,
-            good = CASE WHEN EXCLUDED.succeeded OR j.until <= moment THEN EXCLUDED.good ELSE j.good END;
-        grants := true;
+        -- A transaction of a user may keep the note of the last run locked. Then that note stays: the release does not wait for it.
+        PERFORM 1 FROM lock_core.job j WHERE j.key = keys[i] FOR UPDATE SKIP LOCKED;
+        IF FOUND OR NOT EXISTS (SELECT FROM lock_core.job j WHERE j.key = keys[i]) THEN
+          INSERT INTO lock_core.job AS j (key, every_ms, about, started, succeeded, good, until)
+            VALUES (keys[i], every[i], l.about, l.since, succeeded[i], l.since, moment + lock_core.span(remembered[i]))
+            ON CONFLICT (key) DO UPDATE SET every_ms = EXCLUDED.every_ms, about = EXCLUDED.about, started = EXCLUDED.started,
+              succeeded = EXCLUDED.succeeded, until = EXCLUDED.until,
+              good = CASE WHEN EXCLUDED.succeeded OR j.until <= moment THEN EXCLUDED.good ELSE j.good END;
+          grants := true;
+        END IF;
       END IF;
       IF keeps[i] > 0 THEN
         UPDATE lock_core.lock SET owner = NULL, until = moment + lock_core.span(keeps[i]), ttl_ms = -least(keeps[i], 3162240000000)

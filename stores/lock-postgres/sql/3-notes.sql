@@ -51,11 +51,16 @@ BEGIN
   RETURN coalesce(was, false);
 END $$;
 
--- Keeps what a holder waits for, for three seconds, or with a null owner no longer.
+-- Keeps what a holder waits for, for three seconds, or with a null owner no longer. A note that another transaction keeps locked is left
+-- alone: it says nothing after its three seconds.
 CREATE OR REPLACE FUNCTION lock_core.set_blocked_v1(k text, o uuid, t bigint, s bigint, other text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  PERFORM set_config('synchronous_commit', 'off', true);
+  PERFORM set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '1s', true);
+  PERFORM 1 FROM lock_core.blocked WHERE key = k FOR UPDATE SKIP LOCKED;
+  IF NOT FOUND AND EXISTS (SELECT FROM lock_core.blocked WHERE key = k) THEN
+    RETURN;
+  END IF;
   IF o IS NULL THEN
     DELETE FROM lock_core.blocked WHERE key = k;
   ELSE

@@ -18,7 +18,8 @@ pub(crate) fn of_command(error: Error, schema: &str) -> LockError {
             "the connection to PostgreSQL ended before the answer came ({}); whether the command was executed is not known",
             cause(&error)
         )),
-        Some(db) => of_pooler(db).or_else(|| refusal(db, schema)).unwrap_or_else(|| {
+        Some(db) if db.routine().is_none() => of_pooler(db, true),
+        Some(db) => refusal(db, schema).unwrap_or_else(|| {
             let (code, said) = (db.code().code(), said(db));
             match db.parsed_severity() {
                 Some(Severity::Fatal | Severity::Panic) => LockError::unavailable(format!(
@@ -69,7 +70,8 @@ pub(crate) fn of_address(error: std::io::Error, node: &str) -> LockError {
 /// Says why a connection was not opened. `encrypted` tells whether TLS was used.
 pub(crate) fn of_connecting(error: Error, node: &str, encrypted: bool) -> LockError {
     let refused = match error.as_db_error() {
-        Some(db) => of_pooler(db).unwrap_or_else(|| at_the_door(db, node, encrypted)),
+        Some(db) if db.routine().is_none() => of_pooler(db, false),
+        Some(db) => at_the_door(db, node, encrypted),
         None => of_driver(&cause(&error), node),
     };
     refused.with_source(error)
@@ -165,37 +167,54 @@ fn no_connection(said: &str, routine: &str) -> LockError {
     ))
 }
 
-/// Says what a pooler refuses by itself. It has no names of functions, and no language but one.
-fn of_pooler(db: &DbError) -> Option<LockError> {
-    if db.routine().is_some() {
-        return None;
-    }
-    let said = db.message();
+/// Says what a pooler, or another service before PostgreSQL, says by itself. It has no names of functions, and no language but one.
+///
+/// If a command was `sent`, it may have been executed although the pooler has ended the session, unless the pooler says that no session of
+/// the server had it.
+fn of_pooler(db: &DbError, sent: bool) -> LockError {
+    let said = said(db);
     let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
-    let (mend, advice) = if says(&["query_wait_timeout"]) {
-        (
-            false,
+    let mend = |advice: &str| LockError::misconfigured(refuses(db, &said, advice));
+    let later = |advice: &str| LockError::not_executed(refuses(db, &said, advice));
+    if says(&["query_wait_timeout"]) {
+        return later(
             "no session of the server became free in time: look for transactions that stay open, or raise the size of the pool",
-        )
-    } else if says(&["server_login_retry", "cannot connect to server", "server conn crashed", "server login failed"]) {
-        (false, "it cannot reach PostgreSQL itself: look whether that runs, and whether it lets the pooler in")
+        );
+    } else if says(&["server_login_retry", "cannot connect to server", "server login failed"]) {
+        return later("it cannot reach PostgreSQL itself: look whether that runs, and whether it lets the pooler in");
     } else if says(&["no more connections allowed"]) {
-        (false, "raise max_client_conn of the pooler")
-    } else if says(&["client_login_timeout", "idle_transaction_timeout", "client_idle_timeout", "query_timeout"]) {
-        return None;
+        return later("raise max_client_conn of the pooler");
+    } else if says(&["is disabled", "database removed"]) && !sent {
+        return later("an administrator has disabled this database there: run ENABLE at the console of the pooler");
     } else if says(&["unsupported startup parameter"]) {
-        (true, "leave options= out of the URL, or name it in ignore_startup_parameters of the pooler")
+        return mend("leave options= out of the URL, or name it in ignore_startup_parameters of the pooler");
     } else if says(&["SSL required", "TLS required"]) {
-        (true, "add sslmode=verify-full to the URL, with the cargo feature `tls` of lock-postgres")
+        return mend("add sslmode=verify-full to the URL, with the cargo feature `tls` of lock-postgres");
     } else if says(&["no such user", "auth failed", "authentication failed"]) {
-        (true, "the pooler has a list of users and passwords of its own (auth_file, auth_query): check the user there")
+        return mend(
+            "the pooler has a list of users and passwords of its own (auth_file, auth_query): check the user there",
+        );
     } else if says(&["no such database", "bouncer config error"]) {
-        (true, "the pooler has a list of databases of its own: check the database there")
+        return mend("the pooler has a list of databases of its own: check the database there");
+    }
+    let advice = if says(&["query timeout", "query_timeout"]) {
+        "let its query_timeout be 10s or more, and look for what keeps the database busy"
+    } else if says(&["server conn crashed", "server closed"]) {
+        "its session of PostgreSQL has ended: look at the log of PostgreSQL"
     } else {
-        return None;
+        "look at the log of the pooler"
     };
-    let text = format!("the pooler before PostgreSQL refuses ({}): {said}; {advice}", db.code().code());
-    Some(if mend { LockError::misconfigured(text) } else { LockError::not_executed(text) })
+    match sent {
+        true => LockError::unavailable(format!(
+            "the pooler before PostgreSQL ended the session ({}): {said}; {advice}; whether the command was executed is not known",
+            db.code().code()
+        )),
+        false => later(advice),
+    }
+}
+
+fn refuses(db: &DbError, said: &str, advice: &str) -> String {
+    format!("the pooler before PostgreSQL refuses ({}): {said}; {advice}", db.code().code())
 }
 
 /// Says why the server refuses a command for a reason that a person must mend, or that will pass. `None` for any other reason.
@@ -225,7 +244,8 @@ fn refusal(db: &DbError, schema: &str) -> Option<LockError> {
             "PostgreSQL cancelled the command: {said}; look for what keeps the database busy, and let statement_timeout of this user be 1s or more"
         )),
         "55P03" => later(format!(
-            "PostgreSQL gave up waiting for a row: {said}; look in pg_stat_activity for the transaction that keeps it locked"
+            "PostgreSQL gave up waiting for a row: {said}; look in pg_stat_activity and pg_prepared_xacts for the transaction that keeps it \
+             locked"
         )),
         "53100" | "53200" | "53400" => {
             later(format!("PostgreSQL has no room: {said}; the lock is not granted until it has"))

@@ -22,6 +22,10 @@ const HEAD_START: Duration = Duration::from_millis(500);
 /// a server whose disk hangs would get new sessions until it refuses everybody.
 const SESSIONS: usize = 12;
 
+/// For how long the first of the sessions that were given up counts, if the server does not end it. The second counts twice as long, and so
+/// on: while a server stands still, it gets one more session in this time.
+const ENDING: Duration = Duration::from_secs(60);
+
 /// The hosts of a store, as its sessions know them.
 #[derive(Clone, Debug)]
 pub(crate) struct Hosts(Arc<State>);
@@ -32,12 +36,19 @@ struct State {
     room: Vec<Arc<Semaphore>>,
     /// How often in a row a host was given up before it had let in a session.
     late: AtomicU32,
+    /// How many sessions were given up that the server has not ended.
+    given_up: AtomicU32,
 }
 
 impl Hosts {
     pub(crate) fn new(count: usize) -> Self {
         let room = (0..count.max(1)).map(|_| Arc::new(Semaphore::new(SESSIONS))).collect();
-        Self(Arc::new(State { last: watch::Sender::new(0), room, late: AtomicU32::new(0) }))
+        Self(Arc::new(State {
+            last: watch::Sender::new(0),
+            room,
+            late: AtomicU32::new(0),
+            given_up: AtomicU32::new(0),
+        }))
     }
 
     /// Follows at which host the last session was opened: it takes writes.
@@ -59,6 +70,15 @@ impl Hosts {
     pub(crate) fn set_late(&self, late: bool) {
         let count = |before: u32| Some(if late { before.saturating_add(1) } else { 0 });
         let _ = self.0.late.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count);
+    }
+
+    /// Counts a session that is given up, until [`ended`](Self::ended). Returns how long it takes up its place at most.
+    pub(crate) fn give_up(&self) -> Duration {
+        ENDING * (self.0.given_up.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    pub(crate) fn ended(&self) {
+        self.0.given_up.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Takes the place of one session at a host.
@@ -160,5 +180,21 @@ fn together(mut refused: Vec<LockError>) -> LockError {
             let texts: Vec<String> = refused.iter().map(ToString::to_string).collect();
             LockError::not_executed(texts.join("; and ")).with_source(refused.remove(0))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::Hosts;
+
+    #[test]
+    fn a_server_that_stands_still_gets_one_more_session_a_minute() {
+        let hosts = Hosts::new(1);
+        let minutes = |count: u64| Duration::from_secs(60 * count);
+        assert_eq!([1, 2, 3].map(|_| hosts.give_up()), [1, 2, 3].map(minutes));
+        hosts.ended();
+        assert_eq!(hosts.give_up(), minutes(3), "of those that are left");
     }
 }

@@ -177,7 +177,7 @@ async fn work(shared: Arc<Shared>, ahead: mpsc::WeakUnboundedSender<Renewals>) {
             }
             continue;
         };
-        let Some((batch, slow)) = shared.waiting().take() else { continue };
+        let Some((batch, lane)) = shared.waiting().take() else { continue };
         if batch.takes_locks() && !shared.renews.swap(true, Ordering::Relaxed) {
             // Its connection is to be open when the first renewal is due.
             let _ = ahead.upgrade().map(|renewals| renewals.send(Renewals::Ahead));
@@ -186,7 +186,7 @@ async fn work(shared: Arc<Shared>, ahead: mpsc::WeakUnboundedSender<Renewals>) {
         if sent.moved_away {
             open.close();
         }
-        let next = shared.waiting().sent(slow, sent);
+        let next = shared.waiting().sent(lane, sent);
         next.into_iter().for_each(|worker| worker.notify_one());
     }
 }

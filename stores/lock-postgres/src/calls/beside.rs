@@ -45,6 +45,9 @@ pub(super) async fn acquire_all(
         )
         .await;
     let rows = exactly(requests.len(), "claims", answer)?;
+    if let Some(last) = rows.last() {
+        context.server_time.set(context.clock.now(), last.get("now_us"));
+    }
     let outcome = |row: &Row| row.get::<_, String>("outcome");
     if rows.iter().any(|row| outcome(row) == "late") {
         return Err(too_late());

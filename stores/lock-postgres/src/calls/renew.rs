@@ -61,7 +61,7 @@ pub(crate) async fn renew(context: &Context, session: &Session, due: Due) -> Opt
             locked.push(index);
             Err(LockError::not_executed(
                 "a transaction keeps the row of this lock locked, so the lease was not renewed; look in pg_stat_activity for a session \
-                 that is idle in transaction",
+                 that is idle in transaction, and in pg_prepared_xacts",
             ))
         });
     }

@@ -12,12 +12,31 @@ use crate::calls::call::{Asked, Batch, Call, Sent};
 /// How many claims one statement carries at most.
 const TOGETHER: usize = 32;
 
+/// How many of the other calls are in flight at once. A table that another transaction keeps locked delays them, and the connections
+/// that are left serve acquires and releases.
+const OTHERS: usize = 2;
+
+/// How many keys are remembered as blocked. If there are more, all are forgotten, and found again by the next calls for them.
+const BLOCKED: usize = 1000;
+
+/// Which calls may leave while a batch is in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lane {
+    /// Acquires, releases and renewals: as many batches as there are connections.
+    Free,
+    /// One of the [`OTHERS`].
+    Other,
+    /// One batch at a time.
+    Slow,
+}
+
 /// The calls that wait, for the workers that send them.
 #[derive(Default)]
 pub(crate) struct Waiting {
     acquires: VecDeque<Asked<AcquireRequest, Result<Attempt>>>,
     releases: VecDeque<Asked<Release, Result<Freed>>>,
     others: VecDeque<Box<Call>>,
+    others_in_flight: usize,
     /// Calls that may wait for a locked row. Only one worker at a time sends them, each alone, so the others serve everything else.
     slow: VecDeque<Box<Call>>,
     slow_leaves: bool,
@@ -43,6 +62,8 @@ impl Waiting {
             call if self.is_blocked(&call) => self.slow.push_back(Box::new(call)),
             Call::Acquire(asked) => self.acquires.push_back(asked),
             Call::Release(asked) => self.releases.push_back(asked),
+            // A renewal comes here while its own connection is opened. It waits for none of these.
+            renewal @ Call::Renew(_) => self.others.push_front(Box::new(renewal)),
             other => self.others.push_back(Box::new(other)),
         }
     }
@@ -53,7 +74,11 @@ impl Waiting {
 
     fn can_leave(&self) -> bool {
         let slow = !self.slow.is_empty() && !self.slow_leaves;
-        slow || !(self.acquires.is_empty() && self.releases.is_empty() && self.others.is_empty())
+        slow || !(self.acquires.is_empty() && self.releases.is_empty()) || self.other_can_leave()
+    }
+
+    fn other_can_leave(&self) -> bool {
+        self.others.front().is_some_and(|call| self.others_in_flight < OTHERS || matches!(**call, Call::Renew(_)))
     }
 
     fn is_blocked(&self, call: &Call) -> bool {
@@ -76,12 +101,18 @@ impl Waiting {
         self.can_leave().then_some(one_may || !self.acquires.is_empty() || !self.releases.is_empty())
     }
 
-    /// Takes what leaves next, and whether it is slow: renewals and questions, which are few; what may wait for a row; and else acquires and
-    /// releases by turns.
-    pub(crate) fn take(&mut self) -> Option<(Batch, bool)> {
-        while let Some(call) = self.others.pop_front() {
+    /// Takes what leaves next, and its lane: renewals and questions, which are few; what may wait for a row; and else acquires and releases
+    /// by turns.
+    pub(crate) fn take(&mut self) -> Option<(Batch, Lane)> {
+        while self.other_can_leave()
+            && let Some(call) = self.others.pop_front()
+        {
+            if matches!(*call, Call::Renew(_)) {
+                return Some((Batch::One(call), Lane::Free));
+            }
             if !self.is_blocked(&call) {
-                return Some((Batch::One(call), false));
+                self.others_in_flight += 1;
+                return Some((Batch::One(call), Lane::Other));
             }
             self.slow.push_back(call);
         }
@@ -89,7 +120,7 @@ impl Waiting {
             && let Some(batch) = self.take_slow()
         {
             self.slow_leaves = true;
-            return Some((batch, true));
+            return Some((batch, Lane::Slow));
         }
         // An acquire whose caller has gone was not sent, so it is not executed.
         self.acquires.retain(|asked| !asked.answer.is_closed());
@@ -105,7 +136,7 @@ impl Waiting {
             let some = self.acquires.len().min(TOGETHER);
             Batch::Acquires(self.acquires.drain(..some).collect())
         };
-        Some((batch, false))
+        Some((batch, Lane::Free))
     }
 
     /// Takes one of the slow calls, first of those whose keys have not been found to be blocked. Releases of one key leave together.
@@ -129,15 +160,20 @@ impl Waiting {
     }
 
     /// Notes what became of a batch. Returns the worker to wake.
-    pub(crate) fn sent(&mut self, slow: bool, sent: Sent) -> Option<Arc<Notify>> {
-        if slow {
-            self.slow_leaves = false;
+    pub(crate) fn sent(&mut self, lane: Lane, sent: Sent) -> Option<Arc<Notify>> {
+        match lane {
+            Lane::Free => {}
+            Lane::Other => self.others_in_flight -= 1,
+            Lane::Slow => self.slow_leaves = false,
         }
         for key in &sent.free {
             self.blocked.remove(key);
         }
         self.slow.extend(sent.again.into_iter().map(Box::new));
         if !sent.blocked.is_empty() {
+            if self.blocked.len() >= BLOCKED {
+                self.blocked.clear();
+            }
             self.blocked.extend(sent.blocked);
             let (acquires, releases) = (std::mem::take(&mut self.acquires), std::mem::take(&mut self.releases));
             for call in acquires.into_iter().map(Call::Acquire).chain(releases.into_iter().map(Call::Release)) {
@@ -166,5 +202,23 @@ impl Waiting {
     pub(crate) fn end(&mut self) -> Vec<Arc<Notify>> {
         self.ended = true;
         std::mem::take(&mut self.idle)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lock_core::LockKey;
+
+    use super::{BLOCKED, Lane, Waiting};
+    use crate::calls::call::Sent;
+
+    #[test]
+    fn the_keys_that_are_remembered_as_blocked_are_bounded() {
+        let mut waiting = Waiting::default();
+        for number in 0..5 * BLOCKED {
+            let key = LockKey::new(format!("key {number}")).unwrap();
+            waiting.sent(Lane::Free, Sent { blocked: vec![key.clone()], ..Sent::default() });
+            assert!(waiting.blocked.contains(&key) && waiting.blocked.len() <= BLOCKED, "{}", waiting.blocked.len());
+        }
     }
 }

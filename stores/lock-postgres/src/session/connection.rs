@@ -27,9 +27,6 @@ const ALIVE: Duration = Duration::from_millis(500);
 /// How long a request to cancel may take.
 const CANCEL: Duration = Duration::from_secs(2);
 
-/// For how long a session that was given up counts, if the server does not end it.
-const ENDING: Duration = Duration::from_secs(60);
-
 /// Takes what the server says by itself.
 type Heard = Arc<dyn Fn(AsyncMessage) + Send + Sync>;
 
@@ -204,8 +201,10 @@ impl Session {
         let (token, settings) = (self.client.cancel_token(), self.settings.clone());
         #[expect(clippy::disallowed_methods, reason = "runs on the store's own runtime, or the keeper's")]
         tokio::spawn(async move {
+            let counts = settings.hosts.give_up();
             within(CANCEL, tls::cancel(&token, &settings)).await;
-            within(ENDING, driver.ended()).await;
+            within(counts, driver.ended()).await;
+            settings.hosts.ended();
             drop((driver, place));
         });
     }

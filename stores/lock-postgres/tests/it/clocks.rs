@@ -181,3 +181,22 @@ fn tokens_rise_at_a_failover_to_a_standby_whose_clock_is_behind() {
         assert!(ahead < 2_000_000, "{ahead} ms");
     });
 }
+
+#[test]
+#[limit]
+fn a_set_is_taken_after_the_clock_was_set_ahead() {
+    on_runtime(async {
+        let server = PostgresServer::start();
+        let store = with_a_clock(&server);
+        granted(&store, &claim("first", LONG)).await;
+        set(&server, "1 hour");
+        let mut all =
+            ["one", "two"].map(|key| AcquireRequest::new(claim(key, LONG), HolderInfo::new("here", 1, "test")));
+        all.iter_mut().for_each(|one| one.execute_within = LONG);
+        // The first answer tells the time, of which this process knew nothing.
+        let first = store.try_acquire_all(&all).await;
+        assert!(first.as_ref().is_err_and(lock_core::LockError::is_transient), "{first:?}");
+        let second = store.try_acquire_all(&all).await;
+        assert!(matches!(second, Ok(lock_store::AttemptAll::Granted { .. })), "{second:?}");
+    });
+}

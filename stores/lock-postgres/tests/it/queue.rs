@@ -306,7 +306,9 @@ fn a_queue_of_messages_that_is_full_in_earnest_fails_no_release() {
         granted(&store, &first).await;
         presence.batch_execute("SELECT pg_advisory_lock(lock_core.presence_v1('there'))").await.unwrap();
         assert!(queued(&store, &next, "there").await);
-        idle.batch_execute("LISTEN other; BEGIN; SELECT 1").await.unwrap();
+        // It listens once that is committed, and reads nothing while its transaction is open.
+        idle.batch_execute("LISTEN other").await.unwrap();
+        idle.batch_execute("BEGIN; SELECT 1").await.unwrap();
         let fill = "SELECT pg_notify('other', repeat('x', 7900) || random())";
         while newer && other.batch_execute(fill).await.is_ok() {}
         assert_eq!(store.release(&Release::new(first)).await, Ok(Freed::Released));

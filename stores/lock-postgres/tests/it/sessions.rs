@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lock_core::{HolderInfo, LockBackend as _, LockError, LockErrorKind, LockManager, Renew};
+use lock_core::{FencingToken, HolderInfo, LockBackend as _, LockError, LockErrorKind, LockKey, LockManager, Renew};
 use lock_postgres::PostgresStore;
-use lock_store::{AcquireRequest, Renewal};
+use lock_store::{
+    AcquireRequest, Attempt, Blocked, BlockedNotes as _, Freed, JobRecords as _, JobRun, Release, Renewal, Ticket,
+};
 use lock_testing::{EventLog, PostgresServer, Stopwatch, limit};
 use tokio::time::{Instant, sleep};
 
@@ -229,4 +231,113 @@ fn a_cancelled_wait_for_the_standby_is_unknown_whatever_the_user_has_set() {
             assert_eq!(error.kind(), LockErrorKind::Unavailable, "behind a pooler: {pooled}");
         });
     }
+}
+
+#[test]
+#[limit]
+fn a_row_that_is_locked_beside_a_lock_delays_no_release() {
+    on_runtime(async {
+        let server = PostgresServer::start();
+        let store = PostgresStore::new(&server.url()).unwrap();
+        let [held, waits, noted, blocked] = ["queue", "queue", "job", "blocked"].map(|key| claim(key, LONG));
+        let run = || {
+            let mut release = Release::new(noted.clone());
+            release.run = Some(JobRun::new(LONG, true));
+            release
+        };
+        granted(&store, &noted).await;
+        store.release(&run()).await.unwrap();
+        granted(&store, &noted).await;
+        granted(&store, &held).await;
+        let mut request = AcquireRequest::new(waits, HolderInfo::new("here", 1, "test"));
+        (request.execute_within, request.ticket) = (LONG, Some(Ticket::new("nobody".into(), 1, LONG)));
+        assert!(matches!(store.try_acquire(&request).await, Ok(Attempt::Queued { .. })));
+        let note = Blocked::new(held.owner, FencingToken::new(1 << 40), 1, LockKey::new("other").unwrap());
+        store.set_blocked(&blocked.key, Some(&note)).await.unwrap();
+        let user = session(&server).await;
+        let lock = |table: &str| format!("SELECT FROM lock_core.{table} FOR UPDATE;");
+        user.batch_execute(&format!("BEGIN; {}{}{}", lock("waiter"), lock("job"), lock("blocked"))).await.unwrap();
+        let free = Ok(Freed::Released);
+        assert_eq!(store.release(&Release::new(held)).await, free, "the waiter is passed over");
+        assert_eq!(store.release(&run()).await, free, "the note of the run before stays");
+        store.set_blocked(&blocked.key, Some(&note)).await.unwrap();
+        store.set_blocked(&blocked.key, None).await.unwrap();
+        user.batch_execute("ROLLBACK").await.unwrap();
+        granted(&store, &request.claim).await;
+    });
+}
+
+#[test]
+#[limit]
+fn a_table_of_notes_that_is_locked_holds_up_no_claim() {
+    on_runtime(async {
+        let server = PostgresServer::start();
+        let store = Arc::new(PostgresStore::new(&server.url()).unwrap());
+        let (held, done) = (claim("held", LONG), Arc::new(AtomicBool::new(false)));
+        granted(&store, &held).await;
+        let user = session(&server).await;
+        user.batch_execute("BEGIN; LOCK TABLE lock_core.blocked, lock_core.job, lock_core.done").await.unwrap();
+        let asks = |_| {
+            let (store, done, key) = (Arc::clone(&store), Arc::clone(&done), held.key.clone());
+            tokio::spawn(async move {
+                while !done.load(Ordering::Relaxed) {
+                    let _ = store.set_blocked(&key, None).await;
+                    let _ = store.last_run(&key).await;
+                }
+            })
+        };
+        let askers: Vec<_> = (0..8).map(asks).collect();
+        let waiting = format!("{COUNT} AND wait_event_type = 'Lock'");
+        let look = session(&server).await;
+        while look.query_one(&waiting, &[]).await.unwrap().get::<_, i64>(0) < 2 {}
+        for number in 0..20 {
+            let watch = Stopwatch::start();
+            let beside = claim(&format!("beside {number}"), LONG);
+            granted(&store, &beside).await;
+            assert_eq!(store.release(&Release::new(beside)).await, Ok(Freed::Released));
+            watch.assert_within(Duration::from_millis(900), "a pair beside a locked table of notes");
+            assert_eq!(store.renew(std::slice::from_ref(&held)).await, [Ok(Renewal::Renewed)]);
+        }
+        done.store(true, Ordering::Relaxed);
+        user.batch_execute("ROLLBACK").await.unwrap();
+        for asker in askers {
+            asker.await.unwrap();
+        }
+    });
+}
+
+#[test]
+#[limit]
+fn a_password_file_that_is_changed_is_read_again() {
+    on_runtime(async {
+        let server = PostgresServer::start();
+        PostgresStore::new(&server.url()).unwrap().ping().await.unwrap();
+        let file = std::env::temp_dir().join(format!("pgpass-{}", std::process::id()));
+        let set = |word: &str| {
+            server.run(&format!("SET password_encryption = 'scram-sha-256'; ALTER ROLE app PASSWORD '{word}'"));
+            // As an orchestrator does it: another file takes the place of this one.
+            let new = file.with_extension("new");
+            std::fs::write(&new, format!("127.0.0.1:{}:*:app:{word}\n", server.port())).unwrap();
+            std::fs::set_permissions(&new, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+            std::fs::rename(new, &file).unwrap();
+        };
+        server.run("CREATE ROLE app LOGIN SUPERUSER");
+        let rules = server.run("SHOW hba_file");
+        let lines = "('host all app all scram-sha-256'), ('host all test all trust'), ('local all test trust')";
+        set("first");
+        server.run(&format!("COPY (VALUES {lines}) TO '{rules}'; SELECT pg_reload_conf()"));
+        let url = format!("postgres://app@127.0.0.1:{}/postgres", server.port());
+        while PostgresStore::new(&url).unwrap().ping().await.is_ok() {}
+        let store = PostgresStore::new(&format!("{url}?passfile={}", file.display())).unwrap();
+        granted(&store, &claim("before", LONG)).await;
+        set("second");
+        server.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'");
+        let watch = Stopwatch::start();
+        while let Err(error) = store.ping().await {
+            assert!(error.is_transient(), "the new password is known: {error}");
+            watch.assert_within(LONG, "a session with the new password");
+        }
+        granted(&store, &claim("after", LONG)).await;
+        std::fs::remove_file(file).unwrap();
+    });
 }

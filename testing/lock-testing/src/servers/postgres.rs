@@ -218,7 +218,7 @@ impl PostgresServer {
             let (folder, port) = (new_folder(), free_port(false));
             let settings = format!(
                 "[databases]\n* = host=127.0.0.1 port={} user=test\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
-                 unix_socket_dir =\nauth_type = any\npool_mode = transaction\nmax_client_conn = 1000\ndefault_pool_size = {sessions}\n",
+                 unix_socket_dir =\nauth_type = any\nadmin_users = test\npool_mode = transaction\nmax_client_conn = 1000\ndefault_pool_size = {sessions}\n",
                 self.port,
             );
             let file = folder.join("pgbouncer.ini");
