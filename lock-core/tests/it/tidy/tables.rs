@@ -139,8 +139,8 @@ pub(super) const TABLES: &[Layers] = &[
         source: CORE,
         within: "stores::redis::server",
         modules: &[
-            &["changes", "collisions", "pool", "renewals", "slot_inboxes"],
-            &["rounds"],
+            &["changes", "collisions", "pool", "slot_inboxes"],
+            &["renewals", "rounds"],
             &["node"],
             &["checks"],
             &["keep"],

@@ -16,6 +16,7 @@ use crate::stores::redis::value;
 use crate::types::fencing::FencingToken;
 use crate::types::key::LockKey;
 use crate::types::mode::Mode;
+use crate::types::options::command_timeout;
 use crate::types::owner::{Holder, OwnerId};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
@@ -60,9 +61,14 @@ pub(crate) struct RenewShared<'a>(pub(crate) &'a Claim);
 impl Step for RenewShared<'_> {
     type Answer = Renewal;
     const OP: &'static str = "renew";
+    const RENEWS: bool = true;
 
     fn lock(&self) -> &LockKey {
         &self.0.key
+    }
+
+    fn within(&self) -> Duration {
+        command_timeout(self.0.ttl)
     }
 
     fn call(&self, keys: &Keys, clock: &str) -> Eval {
