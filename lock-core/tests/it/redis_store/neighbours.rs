@@ -12,7 +12,7 @@ use lock_core::{
 use crate::redis_store::{TTL, request};
 use crate::support::{SECOND, eventually, figure, listening, renewals, watched};
 
-/// What is asked about many locks at once.
+/// A call that is made about many locks at once.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Op {
     Take,
@@ -211,7 +211,7 @@ async fn a_bad_input_is_refused_alone_in_each_kind_of_batch_of_a_cluster() {
     each_is_refused_alone(Arc::new(store), &cluster.masters()[0], |n| format!("{{{}}}", keys[n])).await;
 }
 
-/// Whatever somebody publishes, grants and losses are heard after it, over the same connection.
+/// Grants and losses are heard after any garbage that somebody publishes, over the same connection.
 #[tokio::test]
 #[limit]
 async fn garbage_in_a_channel_stops_no_message_since_redis_7() {
