@@ -54,6 +54,8 @@ mod order;
 #[cfg(feature = "redis")]
 mod other_language;
 #[cfg(feature = "redis")]
+mod own_connection;
+#[cfg(feature = "redis")]
 mod peers;
 #[cfg(feature = "redis")]
 mod processes;

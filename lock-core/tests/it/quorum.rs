@@ -16,7 +16,7 @@ mod network;
 #[cfg(feature = "redis")]
 mod reasons;
 #[cfg(feature = "redis")]
-mod servers;
+pub(crate) mod servers;
 mod walk;
 
 use std::time::Duration;

@@ -8,6 +8,7 @@ mod failover;
 mod fleet;
 mod foreign;
 mod native;
+mod neighbours;
 mod pass;
 mod phases;
 mod refused;

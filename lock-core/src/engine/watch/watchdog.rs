@@ -11,6 +11,7 @@ use lock_store::contract::backend::{Claim, Renewal};
 use lock_store::contract::event::LockEventKind;
 use lock_store::types::error::{LockError, LockErrorKind, LossReason, Result};
 use lock_store::types::mode::Mode;
+use lock_store::types::options::Durability;
 use lock_store::types::system::clock::{Timestamp, jitter};
 
 /// The most renewals in one command. More would block the server for too long.
@@ -52,29 +53,48 @@ pub(crate) fn inspect(engine: &Engine, leases: Vec<Arc<Lease>>) -> Vec<Vec<Arc<L
         arm(engine, &lease, &mut state, now);
         drop(state);
         if renew {
-            due.push(((engine.backend.lane(&lease.claim.key), lease.command_timeout()), lease));
+            due.push((Kind::of(engine, &lease), lease));
         }
     }
     into_batches(due)
 }
 
-/// The common properties of the leases in one batch: the lane, and how long to wait for an answer.
-type Kind = (u16, Duration);
+/// The common properties of the leases in one batch. A store confirms and renews different kinds in different ways, and
+/// answers for a whole batch at once. So a kind that hangs must not be in the batch of another.
+#[derive(Clone, Copy)]
+struct Kind {
+    lane: u16,
+    is_shared: bool,
+    durability: Durability,
+    /// How long to wait for an answer.
+    timeout: Duration,
+}
 
-/// Groups leases by lane, in batches. Batches are independent: one that fails does not delay another.
+impl Kind {
+    fn of(engine: &Engine, lease: &Lease) -> Self {
+        let (claim, timeout) = (&lease.claim, lease.command_timeout());
+        let (lane, is_shared) = (engine.backend.lane(&claim.key), lease.mode().is_shared());
+        Self { lane, is_shared, durability: claim.durability, timeout }
+    }
+
+    /// Returns whether another lease may join a batch of this kind. A batch waits only as long as its shortest timeout
+    /// allows, so leases with much longer timeouts go elsewhere.
+    fn takes(self, other: Self) -> bool {
+        self.lane == other.lane
+            && self.is_shared == other.is_shared
+            && self.durability == other.durability
+            && other.timeout <= self.timeout.saturating_mul(2)
+    }
+}
+
+/// Groups leases by kind, in batches. Batches are independent: one that fails does not delay another.
 fn into_batches(mut due: Vec<(Kind, Arc<Lease>)>) -> Vec<Vec<Arc<Lease>>> {
-    due.sort_by_key(|(kind, _)| *kind);
+    due.sort_by_key(|(kind, _)| (kind.lane, kind.timeout));
     let mut batches: Vec<(Kind, Vec<Arc<Lease>>)> = Vec::new();
-    for ((lane, timeout), lease) in due {
-        match batches.last_mut() {
-            // A batch waits only as long as its shortest timeout allows, so leases with much longer timeouts go
-            // elsewhere.
-            Some(((same, shortest), batch))
-                if *same == lane && batch.len() < BATCH && timeout <= shortest.saturating_mul(2) =>
-            {
-                batch.push(lease);
-            }
-            _ => batches.push(((lane, timeout), vec![lease])),
+    for (kind, lease) in due {
+        match batches.iter_mut().rev().find(|(first, batch)| batch.len() < BATCH && first.takes(kind)) {
+            Some((_, batch)) => batch.push(lease),
+            None => batches.push((kind, vec![lease])),
         }
     }
     batches.into_iter().map(|(_, batch)| batch).collect()

@@ -8,7 +8,7 @@ use lock_testing::{Direction, EventLog, FaultProxy, limit};
 
 use crate::quorum::SECOND;
 use crate::quorum::servers::{servers, url_of};
-use crate::support::{LONG, figure, renewals};
+use crate::support::{LONG, eventually, exists, figure, renewals};
 
 const STAGES: [&str; 6] = ["connect", "acquire", "renew", "release", "read", "shut down"];
 
@@ -56,5 +56,26 @@ async fn a_member_that_hangs_from_any_stage_on_keeps_no_caller() {
         begin("shut down");
         let report = in_time(hangs_at, "shut down", locks.shutdown(BOUND / 2)).await;
         assert!(report.is_clean(), "a member hangs from {hangs_at} on: {report:?}");
+    }
+}
+
+/// Its release is still on its way when the caller has its answer, and the process shuts down.
+#[tokio::test]
+#[limit]
+async fn a_shutdown_right_after_a_release_has_told_a_slow_member() {
+    let servers = servers(3);
+    let proxy = FaultProxy::start(servers[2].port());
+    let url = url_of(&[servers[0].port(), servers[1].port(), proxy.port()], "?restarts=remember");
+    for drains in [false, true] {
+        let locks = LockManager::connect(&url).await.unwrap();
+        let guard = locks.lock("k").with_ttl(30 * SECOND).with_wait(LONG).await.unwrap();
+        eventually("all have voted", || exists(&servers[2], "k")).await;
+        proxy.delay(Direction::ToServer, SECOND * 3 / 10);
+        guard.release().await.unwrap();
+        figure("the slow member was still to hear of it", exists(&servers[2], "k"));
+        let report = if drains { locks.drain(BOUND).await } else { locks.shutdown(BOUND).await };
+        assert!(report.is_clean(), "{report:?}");
+        assert!(!exists(&servers[2], "k"), "the slow member keeps it until its lease ends");
+        proxy.resume();
     }
 }

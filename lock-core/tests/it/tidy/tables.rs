@@ -145,8 +145,8 @@ pub(super) const TABLES: &[Layers] = &[
         source: REDIS,
         within: "server",
         modules: &[
-            &["changes", "collisions", "pool", "renewals", "slot_inboxes"],
-            &["rounds"],
+            &["changes", "collisions", "pool", "slot_inboxes"],
+            &["renewals", "rounds"],
             &["node"],
             &["checks"],
             &["keep"],

@@ -62,7 +62,7 @@ impl Node {
             Ok(Some(_)) => {
                 // One of the two connections is older than the history, which also changes when a server gets its
                 // first replica. The next ones agree.
-                self.pool.retire();
+                self.retire();
                 self.rounds.retire();
                 Err(LockError::unavailable(format!(
                     "another server has taken over {} before the lock was confirmed",

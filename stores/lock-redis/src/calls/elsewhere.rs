@@ -22,7 +22,7 @@ impl Node {
                 self.name(),
             )),
             Some(true) => {
-                self.pool.retire();
+                self.retire();
                 LockError::not_executed(format!(
                     "{} is a replica in a cluster, and {to} serves this key; wait for the failover to end, or write \
                      redis+cluster:// in the URL to follow it",
@@ -49,7 +49,7 @@ impl Node {
         }
         match is_replica(link).await {
             Ok(Some(true)) => {
-                self.pool.retire();
+                self.retire();
                 Err(LockError::not_executed(format!(
                     "{} is a replica, or was one, which need not know every lock; wait for the failover to end",
                     self.name(),

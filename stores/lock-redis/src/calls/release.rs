@@ -15,7 +15,7 @@ use crate::wire::coalesce::{Coalescer, Flush};
 use crate::wire::exchange::{Answer, Call};
 use crate::wire::link::Link;
 use crate::wire::unsettled::{Sent, Unsettled};
-use lock_store::contract::backend::{Freed, JobRun, Release};
+use lock_store::contract::backend::{BoxFuture, Freed, JobRun, Release};
 use lock_store::types::error::{LockError, LockErrorKind, Result};
 use lock_store::types::key::LockKey;
 use lock_store::types::options::command_timeout;
@@ -88,32 +88,31 @@ impl Node {
 
     /// Frees a lock without its queue, if the server refused both. Then the user may use the lock and not its queue, as with
     /// `~lock:*` without `~{lock:*`. Returns the first error if this fails too.
-    async fn free_alone(
-        &self,
+    fn free_alone<'a>(
+        &'a self,
         refused: LockError,
         end: End,
-        release: &Release,
+        release: &'a Release,
         way: Way,
-    ) -> Result<(Freed, Arc<Coalescer>)> {
-        if refused.kind() != LockErrorKind::Misconfigured || way.alone || release.claim.mode.is_shared() {
-            return Err(refused);
-        }
-        let alone = Way { alone: true, ..way };
-        // The first try has noted the run of the job, if one ends.
-        let mut release = release.clone();
-        release.run = None;
-        match self.free_once(end, &release, alone).await {
-            // The refusal says more: the lock was never asked together with its queue.
-            Ok((Freed::NotHeld, _)) | Err(_) => Err(refused),
-            freed => freed,
-        }
+    ) -> BoxFuture<'a, Result<(Freed, Arc<Coalescer>)>> {
+        Box::pin(async move {
+            if refused.kind() != LockErrorKind::Misconfigured || way.alone || release.claim.mode.is_shared() {
+                return Err(refused);
+            }
+            let alone = Way { alone: true, ..way };
+            // The first try has noted the run of the job, if one ends.
+            let mut release = release.clone();
+            release.run = None;
+            match self.free_once(end, &release, alone).await {
+                // The refusal says more: the lock was never asked together with its queue.
+                Ok((Freed::NotHeld, _)) | Err(_) => Err(refused),
+                freed => freed,
+            }
+        })
     }
 
     pub(crate) async fn free(&self, end: End, release: &Release, way: Way) -> Result<Freed> {
-        let (freed, connection) = match self.free_once(end, release, way).await {
-            Err(refused) => Box::pin(self.free_alone(refused, end, release, way)).await?,
-            freed => freed?,
-        };
+        let (freed, connection) = self.free_once(end, release, way).await?;
         if freed == Freed::NotHeld {
             Box::pin(self.check_master(&connection.link, end.op())).await?;
         }
@@ -143,16 +142,21 @@ impl Node {
         let flush = if release.in_background { Flush::WithTheNext } else { Flush::Now };
         let answer = if release.keep_for.is_zero() && way == Way::default() {
             match connection.call(Call::Release(lock.clone(), Holding::of(&release.claim)), flush).await {
-                Answer::Value(answer) => answer,
-                Answer::Failed(error) => return Err(self.failed(end.op(), &error)),
-                Answer::Taken(_) => return Err(self.unreadable(end.op())),
+                Answer::Value(answer) => Ok(answer),
+                Answer::Failed(error) => Err(self.failed(end.op(), &error)),
+                Answer::Taken(_) => Err(self.unreadable(end.op())),
             }
         } else {
-            Box::pin(self.free_by_itself(end.op(), &connection, release, flush, way)).await?
+            Box::pin(self.free_by_itself(end.op(), &connection, release, flush, way)).await
         };
-        let freed = steps::freed(&answer).ok_or_else(|| self.unreadable(end.op()))?;
-        let freed = freed.map_err(|text| self.script_failed(end.op(), &text))?;
-        Ok((freed, connection))
+        let freed = answer.and_then(|answer| {
+            let freed = steps::freed(&answer).ok_or_else(|| self.unreadable(end.op()))?;
+            freed.map_err(|text| self.script_failed(end.op(), &text))
+        });
+        match freed {
+            Ok(freed) => Ok((freed, connection)),
+            Err(refused) => self.free_alone(refused, end, release, way).await,
+        }
     }
 
     /// Frees a lock by a script of its own: one that stays taken for a while, or whose slot is being moved.

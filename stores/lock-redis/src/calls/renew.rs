@@ -1,20 +1,50 @@
 //! Raising leases: without a script where that is safe, else by the script, which looks at the owner first.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use redis::{RedisError, Value};
 
 use crate::server::changes::ChangeListener;
 use crate::server::node::{Node, Way};
 use crate::steps::script::Eval;
 use crate::steps::{self, Unrenewed};
+use crate::wire::coalesce::Coalescer;
 use crate::wire::link::Link;
 use lock_store::contract::backend::{Claim, Renewal};
 use lock_store::types::error::{LockError, LockErrorKind, Result};
+use lock_store::types::options::command_timeout;
+use lock_store::types::system::clock::Clock;
 
 /// How many locks are renewed together. The script takes about a quarter of a millisecond for them, in which
 /// the server serves nobody else.
 const TOGETHER: usize = 50;
 
 impl Node {
+    /// Returns the connection for renewals that the listening connection does not carry. A keeper has one of its own:
+    /// a release or a claim that hangs would otherwise cost the leases behind it. A renewal goes over the connection for
+    /// other work while its own cannot be opened, for example because the server has too many clients.
+    pub(crate) async fn renewing(&self, within: Duration) -> Result<Arc<Coalescer>> {
+        if self.renewals.are_kept_here() {
+            let clock = Clock::system();
+            let patience_ends = clock.now().after(within / 4);
+            let own = tokio::select! {
+                biased;
+                own = self.renewals.pool.connection() => own.ok(),
+                () = clock.sleep_until(patience_ends) => None,
+            };
+            if let Some(own) = own {
+                return Ok(own);
+            }
+        }
+        self.pool.connection().await
+    }
+
+    /// Returns whether a lease can be renewed now without another connection.
+    pub(crate) fn can_renew(&self) -> bool {
+        self.listeners.current().is_some() || self.renewals.pool.open_connection(Clock::system().now()).is_some()
+    }
+
     /// Raises the leases of some claims that have their locks alone. Answers come in their order.
     pub(crate) async fn renew_alone(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
         let mut answers = Vec::with_capacity(claims.len());
@@ -73,7 +103,8 @@ impl Node {
     }
 
     async fn renew_untracked(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
-        match self.pool.connection().await {
+        let within = claims.iter().map(|claim| command_timeout(claim.ttl)).min().unwrap_or_default();
+        match self.renewing(within).await {
             Ok(connection) => {
                 let mut answers = self.renew_by_script(&connection.link, claims, false).await;
                 self.confirm_renewals(&connection.link, claims, &mut answers).await;
@@ -129,7 +160,7 @@ impl Node {
         if claim.mode.is_shared() {
             return self.renew_shared(claim, Way { asking: true, alone: false }).await;
         }
-        let connection = self.pool.connection().await?;
+        let connection = self.renewing(command_timeout(claim.ttl)).await?;
         let claim = std::slice::from_ref(claim);
         let reply = connection.link.eval_asking(&steps::renew(claim, false)).await;
         let mut answers = self.read_renewals(claim, reply)?;
@@ -163,4 +194,38 @@ fn is_refused(answer: &Result<Renewal>) -> bool {
 /// Returns whether the server may not have answered.
 fn is_unknown(answer: &Result<Renewal>) -> bool {
     answer.as_ref().is_err_and(LockError::is_ambiguous)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use crate::place::discovery::Place;
+    use crate::server::node::Node;
+    use lock_testing::{RedisServer, limit};
+    use crate::wire::connect::Target;
+    use crate::wire::settings::Settings;
+    use lock_store::types::options::Durability;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    #[tokio::test]
+    #[limit]
+    async fn a_keeper_opens_a_connection_for_renewals_and_gives_it_back_when_it_is_idle() {
+        let server = RedisServer::start();
+        let target = Target::parse(&server.url(), Settings::default()).unwrap();
+        let node = Node::found_at(Place::Fixed(Box::new(target)), Durability::Master);
+        let open = || (node.pool.connections(), node.renewals.pool.connections());
+        node.renewing(MINUTE).await.unwrap();
+        assert_eq!(open(), (1, 0), "no keeper runs here");
+        let _kept = node.renewals.keep_here();
+        node.renewing(MINUTE).await.unwrap();
+        assert_eq!(open(), (1, 1));
+        node.renewals.pool.close_if_idle();
+        assert_eq!(open(), (1, 1), "it was used since the last look");
+        node.renewals.pool.close_if_idle();
+        assert_eq!(open(), (1, 0));
+        node.renewing(MINUTE).await.unwrap();
+        assert_eq!(open(), (1, 1));
+    }
 }

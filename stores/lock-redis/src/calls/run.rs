@@ -69,8 +69,9 @@ impl Node {
     pub(crate) async fn step<S: Step>(&self, step: &S, way: Way) -> Result<(S::Answer, Arc<Coalescer>)> {
         let keys = self.keys_of(step.lock())?;
         let connection = match self.pool.open_connection(Clock::system().now()) {
-            Some(connection) => connection,
-            None => Box::pin(self.pool.connection()).await?,
+            Some(connection) if !S::RENEWS => connection,
+            _ if S::RENEWS => Box::pin(self.renewing(step.within())).await?,
+            _ => Box::pin(self.pool.connection()).await?,
         };
         let answer =
             self.ask(S::OP, &connection, step.lock(), (way, Flush::Now), |clock| step.call(&keys, clock)).await?;

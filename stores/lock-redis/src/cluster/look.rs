@@ -234,6 +234,7 @@ impl Cluster {
                     task.abort();
                     if let Some(node) = self.table.node(*lane) {
                         node.pool.close();
+                        node.renewals.pool.close();
                         inbox.notice(&Notice::NodeLeft { node: node.name() });
                     }
                     false

@@ -41,7 +41,7 @@ impl Cluster {
             let renewals = match self.stop(slot_of(&claims[next].key)) {
                 Ok(stop) => {
                     let work = async { Ok(stop.node.renew(&these).await) };
-                    let renewals = self.watched(stop, Box::pin(work)).await;
+                    let renewals = self.renewed(stop, Box::pin(work)).await;
                     let renewals = renewals.unwrap_or_else(|error| vec![Err(error); these.len()]);
                     renewals.iter().for_each(|renewal| stop.node.redirections.count(renewal));
                     renewals
@@ -78,7 +78,7 @@ impl Cluster {
             } else {
                 Box::pin(async { stop.node.renew(std::slice::from_ref(claim)).await.remove(0) })
             };
-            let renewal = self.watched(stop, work).await;
+            let renewal = self.renewed(stop, work).await;
             stop.node.redirections.count(&renewal);
             match renewal {
                 Err(error) => why = self.noted(slot, error),

@@ -32,17 +32,26 @@ pub(crate) struct Stop<'a> {
 impl Cluster {
     /// Awaits the answer of a master, as long as it is the master of the slot.
     pub(crate) async fn watched<'a, T>(&'a self, stop: Stop<'a>, attempt: BoxFuture<'a, Result<T>>) -> Result<T> {
-        let clock = Clock::system();
-        let sent = clock.now();
-        let mut unanswered = Unanswered { node: stop.node, since: sent, over: false };
+        let sent = Clock::system().now();
         // First the connection: while it is opened, nothing is sent, and no timer is known to run.
         if stop.node.pool.open_connection(sent).is_none()
             && let Err(error) = Box::pin(self.connected(stop)).await
         {
-            unanswered.over = true;
             stop.node.doubt();
             return Err(self.of_one_node(stop, error));
         }
+        self.awaited(stop, attempt).await
+    }
+
+    /// Awaits a renewal. It does not wait for the connection that other work has, unless it needs that one.
+    pub(crate) async fn renewed<'a, T>(&'a self, stop: Stop<'a>, attempt: BoxFuture<'a, Result<T>>) -> Result<T> {
+        if stop.node.can_renew() { self.awaited(stop, attempt).await } else { self.watched(stop, attempt).await }
+    }
+
+    async fn awaited<'a, T>(&'a self, stop: Stop<'a>, attempt: BoxFuture<'a, Result<T>>) -> Result<T> {
+        let clock = Clock::system();
+        let sent = clock.now();
+        let mut unanswered = Unanswered { node: stop.node, since: sent, over: false };
         let overdue = async {
             clock.sleep_until(sent.after(PATIENCE)).await;
             tokio::select! {

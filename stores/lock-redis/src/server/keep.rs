@@ -27,6 +27,7 @@ const LOG_IN_WITHIN: Duration = Duration::from_secs(5);
 impl Node {
     /// Keeps the connections for background work open, until that can never succeed.
     pub(crate) async fn drive(&self, inbox: &Inbox) -> LockError {
+        let _kept = self.renewals.keep_here();
         tokio::select! {
             error = self.keep_connected(inbox) => error,
             () = self.follow(inbox) => LockError::unavailable("following the master ended"),
@@ -80,7 +81,7 @@ impl Node {
                                 self.taken_over.notify_one();
                                 break;
                             }
-                            () = clock.sleep_until(clock.now().after(CHECK_EVERY)) => {}
+                            () = clock.sleep_until(clock.now().after(CHECK_EVERY)) => self.renewals.pool.close_if_idle(),
                         }
                         if let Ok(connection) = self.pool.connection().await {
                             self.check_state(&connection.link, inbox).await;
@@ -154,6 +155,7 @@ impl Node {
         log_in.arg(credentials.password());
         let everywhere = async {
             let mut refused = self.pool.send_to_all(&log_in).await;
+            refused.extend(self.renewals.pool.send_to_all(&log_in).await);
             refused.extend(self.listeners.send_to_all(&log_in).await);
             refused.extend(self.rounds.send_to_all(&log_in).await);
             refused

@@ -117,12 +117,12 @@ impl Node {
             repeats: cluster.as_ref().map_or_else(Arc::default, |cluster| Arc::clone(&cluster.repeats)),
             taken_over: Notify::new(),
             rounds: Rounds::new(place.clone()),
+            renewals: Renewals::new(place.clone()),
             pool: Pool::new(place),
             listeners: ChangeListeners::default(),
             floor: Floor::default(),
             collisions: Collisions::default(),
             durability,
-            renewals: Renewals::default(),
             warned_of_eviction: AtomicBool::new(false),
             warned_of_replicas: AtomicBool::new(false),
             cluster,
@@ -274,8 +274,14 @@ impl Node {
 
     fn retire_if_demoted(&self, text: &str) {
         if error::is_of_replica(text) {
-            self.pool.retire();
+            self.retire();
         }
+    }
+
+    /// Replaces every connection over which locks are taken, renewed and freed.
+    pub(crate) fn retire(&self) {
+        self.pool.retire();
+        self.renewals.pool.retire();
     }
 
     pub(crate) fn unreadable(&self, op: &str) -> LockError {

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -36,6 +36,8 @@ pub(crate) struct Pool {
     pub(crate) history: Arc<History>,
     slots: Arc<Slots>,
     pub(crate) unsettled: Arc<Unsettled>,
+    /// Whether somebody has asked for a connection since the last look.
+    used: AtomicBool,
 }
 
 /// The result that a runtime's callers wait for: nothing yet, or how connecting ended.
@@ -61,7 +63,13 @@ impl Pool {
     pub(crate) fn new(place: Place) -> Self {
         let retired = watch::Sender::new(Timestamp::from_nanos(0));
         let slots = Slots { by_runtime: Mutex::default(), generations: AtomicU64::new(0), retired };
-        Self { place, history: Arc::default(), slots: Arc::new(slots), unsettled: Arc::default() }
+        Self {
+            place,
+            history: Arc::default(),
+            slots: Arc::new(slots),
+            unsettled: Arc::default(),
+            used: AtomicBool::new(false),
+        }
     }
 
     pub(crate) fn node(&self) -> &str {
@@ -93,6 +101,7 @@ impl Pool {
     /// Callers that arrive while it is being opened share the result. If the future is dropped, the
     /// attempt continues for the next caller.
     pub(crate) async fn connection(&self) -> Result<Arc<Coalescer>> {
+        self.used.store(true, Ordering::Relaxed);
         let runtime = Handle::try_current().map_err(|_| {
             LockError::misconfigured(
                 "the Redis store was polled outside of a tokio runtime; call it from a task of one built with enable_all()",
@@ -199,6 +208,13 @@ impl Pool {
     /// Closes every connection that is not in use. The next caller opens another.
     pub(crate) fn close(&self) {
         let _dropped_after_the_lock = std::mem::take(&mut *self.slots.lock());
+    }
+
+    /// Closes every connection if nobody has asked for one since the last call.
+    pub(crate) fn close_if_idle(&self) {
+        if !self.used.swap(false, Ordering::Relaxed) {
+            self.close();
+        }
     }
 
     /// Returns a receiver of the moment at which connections were last retired.

@@ -1,4 +1,4 @@
-//! Which claims may be renewed without a look at the owner.
+//! The connections that carry renewals alone, and which claims may be renewed without a look at the owner.
 //!
 //! A native renewal of a lease that was lost lengthens the lease of whoever has the key now. That must
 //! happen at most once for each claim, and never after a release that leaves the key taken for a while.
@@ -6,6 +6,10 @@
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use tokio::runtime::{Handle, Id};
+
+use crate::place::discovery::Place;
+use crate::server::pool::Pool;
 use crate::wire::link::Link;
 use crate::wire::unsettled::Unsettled;
 use lock_store::types::owner::OwnerId;
@@ -15,10 +19,14 @@ use lock_store::types::system::sync::{Mutex, MutexGuard};
 /// two begin at the same moment.
 const ENDED: usize = 4096;
 
-/// The native renewals of one store.
-#[derive(Debug, Default)]
+/// The renewals of one server.
+#[derive(Debug)]
 pub(crate) struct Renewals {
-    /// Those that are not answered.
+    /// The connections that carry renewals and nothing else: one for each keeper, open while leases are renewed over it.
+    pub(crate) pool: Pool,
+    /// The runtimes of the keepers.
+    keepers: Mutex<Vec<Id>>,
+    /// The native renewals that are not answered.
     pub(crate) in_flight: Unsettled,
     state: Mutex<State>,
     /// How many claims are in doubt.
@@ -34,6 +42,22 @@ struct State {
 }
 
 impl Renewals {
+    pub(crate) fn new(place: Place) -> Self {
+        let (keepers, in_flight) = (Mutex::default(), Unsettled::default());
+        Self { pool: Pool::new(place), keepers, in_flight, state: Mutex::default(), count: AtomicUsize::new(0) }
+    }
+
+    /// Says that a keeper runs on this runtime, until the result is dropped.
+    pub(crate) fn keep_here(&self) -> Kept<'_> {
+        let runtime = Handle::current().id();
+        self.keepers.lock().push(runtime);
+        Kept { renewals: self, runtime }
+    }
+
+    pub(crate) fn are_kept_here(&self) -> bool {
+        Handle::try_current().is_ok_and(|runtime| self.keepers.lock().contains(&runtime.id()))
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
@@ -73,6 +97,21 @@ impl Renewals {
             let mut state = self.lock();
             state.in_doubt.remove(&owner);
             self.count.store(state.in_doubt.len(), Ordering::Release);
+        }
+    }
+}
+
+/// Says that a keeper runs on a runtime.
+pub(crate) struct Kept<'a> {
+    renewals: &'a Renewals,
+    runtime: Id,
+}
+
+impl Drop for Kept<'_> {
+    fn drop(&mut self) {
+        let mut keepers = self.renewals.keepers.lock();
+        if let Some(at) = keepers.iter().position(|runtime| *runtime == self.runtime) {
+            keepers.swap_remove(at);
         }
     }
 }

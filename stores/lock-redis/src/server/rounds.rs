@@ -2,7 +2,8 @@
 //!
 //! A round is a write and `WAIT` behind it, on a connection of its own, because `WAIT` holds its connection up. `WAIT`
 //! counts from the last write of its connection, so without a write of its own it would confirm nothing. With one it
-//! covers everything that the server executed before, whoever sent it: one round serves all who wait for one.
+//! covers everything that the server executed before, whoever sent it: one round serves all who wait for one. Rounds that ask for
+//! different things have connections of their own. So locks that nobody confirms do not delay the renewals of others.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -59,7 +60,9 @@ pub(crate) struct Wanted {
 /// The rounds of one server.
 #[derive(Debug)]
 pub(crate) struct Rounds {
-    pool: Pool,
+    place: Place,
+    /// The connections of those that ask for the same.
+    pools: Mutex<Vec<(Wanted, Arc<Pool>)>>,
     /// For each runtime whose task makes rounds.
     gathering: Mutex<Gathering>,
     /// Who is told of each round, once there is somebody.
@@ -71,7 +74,7 @@ pub(crate) struct Rounds {
 impl Rounds {
     pub(crate) fn new(place: Place) -> Arc<Self> {
         let (gathering, told) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { pool: Pool::new(place), gathering, told, replicas: AtomicU64::new(0) })
+        Arc::new(Self { place, pools: Mutex::default(), gathering, told, replicas: AtomicU64::new(0) })
     }
 
     /// Returns how many replicas a round has found, if one has asked.
@@ -87,7 +90,7 @@ impl Rounds {
     fn report(&self, elapsed: Duration, enough: bool) {
         let told = self.told.lock().clone();
         if let Some(inbox) = told {
-            inbox.notice(&Notice::Confirmation { node: self.pool.node(), elapsed, enough });
+            inbox.notice(&Notice::Confirmation { node: self.place.name(), elapsed, enough });
         }
     }
 
@@ -120,20 +123,35 @@ impl Rounds {
         outcome
     }
 
-    /// Makes its next round over a new connection.
+    /// Makes its next rounds over new connections.
     pub(crate) fn retire(&self) {
-        self.pool.retire();
+        self.pools.lock().iter().for_each(|(_, pool)| pool.retire());
+    }
+
+    fn pool(&self, wanted: Wanted) -> Arc<Pool> {
+        let mut pools = self.pools.lock();
+        if let Some((_, pool)) = pools.iter().find(|(known, _)| *known == wanted) {
+            return Arc::clone(pool);
+        }
+        let pool = Arc::new(Pool::new(self.place.clone()));
+        pools.push((wanted, Arc::clone(&pool)));
+        pool
     }
 
     /// Sends a command over every open connection, and returns what was refused.
     pub(crate) async fn send_to_all(&self, command: &Cmd) -> Vec<RedisError> {
-        self.pool.send_to_all(command).await
+        let pools: Vec<_> = self.pools.lock().iter().map(|(_, pool)| Arc::clone(pool)).collect();
+        let mut refused = Vec::new();
+        for pool in pools {
+            refused.extend(pool.send_to_all(command).await);
+        }
+        refused
     }
 
     /// Makes one round, and another for replicas that have come meanwhile. Returns the history of the server that
     /// confirmed it.
     async fn round(&self, mut wanted: Wanted, markers: &[String]) -> Result<Option<Arc<str>>> {
-        let connection = self.pool.connection().await?;
+        let connection = self.pool(wanted).connection().await?;
         let link = &connection.link;
         loop {
             let (local, confirmed, needed) = self.count(link, wanted, markers).await?;
@@ -162,7 +180,7 @@ impl Rounds {
             asking.cmd("CLUSTER").arg("SLOTS");
             asking.cmd("INFO").arg("replication");
         }
-        let node = self.pool.node();
+        let node = self.place.name();
         let clock = Clock::system();
         let mut answers = tokio::select! {
             biased;
@@ -194,7 +212,7 @@ impl Rounds {
         if let Some(error) = after.iter().find_map(refusal) {
             return Err(error::executing(node, "count its replicas", &error));
         }
-        let known = slot.and_then(|slot| every_replica(&after, slot, self.pool.target().host()));
+        let known = slot.and_then(|slot| every_replica(&after, slot, self.place.target().host()));
         let known = known.ok_or_else(|| error::unreadable(node, "count its replicas"))?.max(1);
         self.replicas.store(known, Ordering::Relaxed);
         Ok((local, confirmed, known))
@@ -202,7 +220,7 @@ impl Rounds {
 
     /// The error of a round in which the server counted too few.
     fn too_few(&self, wanted: Wanted, confirmed: u64) -> LockError {
-        let node = self.pool.node();
+        let node = self.place.name();
         let Wanted { replicas, on_disk, .. } = wanted;
         if replicas == 0 {
             return self.without_disk("in time");
@@ -216,7 +234,7 @@ impl Rounds {
 
     /// The error where nobody has counted within this time.
     pub(crate) fn unconfirmed(&self, wanted: Wanted, within: Duration) -> LockError {
-        let node = self.pool.node();
+        let node = self.place.name();
         let within = format!("within {} ms", within.as_millis());
         let Wanted { replicas, on_disk, .. } = wanted;
         if replicas == 0 {
@@ -237,12 +255,12 @@ impl Rounds {
         LockError::unavailable(format!(
             "{} did not confirm {when} that its disk has the lock, so it does not count and is undone; see INFO persistence, \
              and appendfsync: with no, it writes when the system does",
-            self.pool.node(),
+            self.place.name(),
         ))
     }
 
     fn refused(&self, error: &RedisError) -> LockError {
-        let (node, detail) = (self.pool.node(), error.detail().unwrap_or_default());
+        let (node, detail) = (self.place.name(), error.detail().unwrap_or_default());
         if detail.contains("unknown command") {
             return LockError::misconfigured(format!(
                 "{node} cannot tell when a lock is on disk (WAITAOF), which takes Redis 7.2; write acks instead of fsync",

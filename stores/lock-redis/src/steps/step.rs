@@ -20,6 +20,9 @@ pub(crate) trait Step: Send + Sync {
     /// What is done, as errors say it.
     const OP: &'static str;
 
+    /// Whether it renews a lease, which waits behind nothing else.
+    const RENEWS: bool = false;
+
     /// The lock that it is about.
     fn lock(&self) -> &LockKey;
 

@@ -80,6 +80,8 @@ struct Lane {
     holds: AtomicBool,
     /// How many more arrivals are thrown away, each with its connection.
     swallow: AtomicU64,
+    /// The text before which a connection passes nothing on any more.
+    strand_at: Mutex<Option<Box<[u8]>>>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -180,6 +182,12 @@ impl FaultProxy {
         self.faults.strand.send_modify(|generation| *generation += 1);
     }
 
+    /// Strands each connection that is about to carry this text to the server, as when one command hangs. Other
+    /// connections work.
+    pub fn strand_at(&self, text: &str) {
+        *self.faults.to_server.strand_at.lock() = Some(text.as_bytes().into());
+    }
+
     /// Ends every new connection at once, or stops doing so.
     pub fn refuse(&self, refuse: bool) {
         self.faults.refuse.store(refuse, Ordering::SeqCst);
@@ -198,6 +206,7 @@ impl FaultProxy {
             *lane.cut() = None;
             lane.holds.store(false, Ordering::SeqCst);
             lane.swallow.store(0, Ordering::SeqCst);
+            *lane.strand_at.lock() = None;
             lane.policy.send_replace(Policy::default());
         }
     }
@@ -256,7 +265,12 @@ impl Lane {
             cut_after: Mutex::new(None),
             holds: AtomicBool::new(false),
             swallow: AtomicU64::new(0),
+            strand_at: Mutex::new(None),
         }
+    }
+
+    fn strands(&self, bytes: &[u8]) -> bool {
+        self.strand_at.lock().as_ref().is_some_and(|text| bytes.windows(text.len()).any(|part| part == &**text))
     }
 
     fn cut(&self) -> std::sync::MutexGuard<'_, Option<usize>> {
@@ -353,6 +367,9 @@ async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, lane: &Lane) {
             }
             if policy.wait_for(|policy| !policy.blocked).await.is_err() {
                 return;
+            }
+            if lane.strands(&bytes) {
+                std::future::pending::<()>().await;
             }
             let (length, ends) = lane.admit(bytes.len());
             // Counted before they arrive, so that a test that has seen them finds them counted.

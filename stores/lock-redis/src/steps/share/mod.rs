@@ -16,6 +16,7 @@ use lock_store::contract::backend::{Claim, Renewal};
 use lock_store::types::fencing::FencingToken;
 use lock_store::types::key::LockKey;
 use lock_store::types::mode::Mode;
+use lock_store::types::options::command_timeout;
 use lock_store::types::owner::{Holder, OwnerId};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
@@ -60,9 +61,14 @@ pub(crate) struct RenewShared<'a>(pub(crate) &'a Claim);
 impl Step for RenewShared<'_> {
     type Answer = Renewal;
     const OP: &'static str = "renew";
+    const RENEWS: bool = true;
 
     fn lock(&self) -> &LockKey {
         &self.0.key
+    }
+
+    fn within(&self) -> Duration {
+        command_timeout(self.0.ttl)
     }
 
     fn call(&self, keys: &Keys, clock: &str) -> Eval {
