@@ -11,22 +11,6 @@ pub(super) struct Moment {
     values: BTreeMap<String, String>,
 }
 
-impl Moment {
-    /// The value of a variable in this state.
-    pub(super) fn value(&self, name: &str) -> Option<&str> {
-        self.values.get(name).map(String::as_str)
-    }
-
-    /// The names of the variables that changed since the state before.
-    pub(super) fn changed(&self, before: &Self) -> Vec<&String> {
-        self.values
-            .iter()
-            .filter(|(name, value)| before.values.get(*name) != Some(*value))
-            .map(|(name, _)| name)
-            .collect()
-    }
-}
-
 /// Variables that a story leaves out because only the checker needs them.
 const UNTOLD: [&str; 15] = [
     "after",
