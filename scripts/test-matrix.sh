@@ -59,8 +59,8 @@ done
 echo "# Servers
 
 Printed by \`sh scripts/test-matrix.sh\`: how many tests of a feature passed on each server, and of how many if one failed. A test that failed beside others ran once more alone,
-and that result counts. Only Redis 7.0 here has TLS, so the TLS tests run on it alone. On 6.2, tests whose names end in \`since_redis_7\` do not run: tracked keys, leases
-raised without a script (\`PEXPIRE … GT\`), sharded channels, ACL words, and missing replicas. For the differences between versions, see
+and that result counts. Only Redis 7.0 here has TLS, so the TLS tests run on it alone. On 6.2, tests whose names end in \`since_redis_7\` do not run: tracked keys,
+sharded channels, ACL words, and missing replicas. For the differences between versions, see
 [Operations](../operations.md#redis-settings).
 "
 head='|' rule='|---|'

@@ -23,8 +23,8 @@ impl State {
             let gate = self.gate(at);
             match gate.stage {
                 Stage::Waiting => (gate.asking, gate.pending) = (false, None),
-                Stage::Holding if gate.renewals > 0 => (gate.renewals, gate.unanswered) = (0, true),
-                Stage::Holding | Stage::Idle => {}
+                Stage::Holding => gate.renewals = 0,
+                Stage::Idle => {}
             }
             let endings = std::mem::take(&mut gate.ending);
             if scenario.keeps(Rule::ReleasesAreRepeated) {
@@ -117,7 +117,6 @@ impl State {
         let expires = self.server_now() + GRANT_TTL;
         let lock = &mut self.store.locks[key];
         (lock.owner, lock.expires, lock.passing) = (Some(Owner::Stranger), expires, None);
-        self.seen[key].stretched_by.clear();
     }
 
     pub(crate) fn stranger_frees(&mut self, key: usize) {

@@ -94,7 +94,6 @@ impl State {
             Command::Take { .. } | Command::Acquire(_) | Command::Release { next: Some(_), .. } => {
                 !scenario.keeps(Rule::EndingsGoBehind)
             }
-            Command::Raise { .. } => !scenario.keeps(Rule::ReleaseBehindRenewal),
             _ => false,
         };
         let place = requests.iter().position(overtaken).unwrap_or(requests.len());

@@ -107,7 +107,6 @@ impl State {
         }
         let seen = &mut self.seen[key];
         seen.grants += 1;
-        seen.stretched_by.clear();
         Some(Drawn { draw, grant: seen.grants })
     }
 

@@ -47,7 +47,6 @@ impl State {
                 let gate = self.gate(claim.at);
                 if gate.claim == Some(claim) && gate.stage == Stage::Holding {
                     gate.renewals = gate.renewals.saturating_sub(1);
-                    gate.unanswered = false;
                     // What is over is never revived.
                     if now < gate.deadline {
                         gate.deadline = gate.deadline.max(sent + ttl);

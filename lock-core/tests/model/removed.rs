@@ -106,11 +106,10 @@ pub(crate) fn cases() -> Vec<(Rule, Scenario, Wrong)> {
         (Rule::PassedOverUntilPolled, sleepy, Wrong::Starvation),
         (Rule::DeadlineReadAtTake, sleepy, Wrong::LateEntry),
         (
-            Rule::RepeatedRenewalLooksFirst,
-            Scenario { horizon: 2, attempts: 0, faults: Faults { connection: 1, force: 1, ..none }, ..renewing },
+            Rule::RenewalsLookFirst,
+            Scenario { horizon: 2, attempts: 0, faults: Faults { force: 1, ..none }, ..renewing },
             Wrong::Stretched,
         ),
-        (Rule::ReleaseBehindRenewal, Scenario { keeps_remnant: true, ..renewing }, Wrong::Stretched),
     ]
 }
 

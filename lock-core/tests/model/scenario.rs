@@ -128,10 +128,8 @@ pub(crate) enum Rule {
     /// The deadline is looked at when a turn is taken.
     DeadlineReadAtTake,
 
-    /// While a renewal is unanswered the next one looks at the owner first.
-    RepeatedRenewalLooksFirst,
-    /// A release goes behind the renewals of its grant.
-    ReleaseBehindRenewal,
+    /// A renewal looks at the owner first.
+    RenewalsLookFirst,
 
     /// A claim that wants the lock for itself fits only a free lock.
     WritersAreAlone,
@@ -198,7 +196,7 @@ pub(crate) enum Wrong {
     ClockRuns,
     /// The lock belongs to a live process that will never touch it again.
     OrphanKey,
-    /// A renewal lengthens what its own release left, or a lease of another twice.
+    /// A renewal lengthens what its own release left, or a lease of another.
     Stretched,
     /// Newcomers pass the queue twice for one lease that ended unreleased, or a grant passes one that waits.
     Overtaken,

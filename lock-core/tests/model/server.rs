@@ -28,16 +28,8 @@ impl State {
                 self.leave(claim);
                 Some(Reply::Left { claim })
             }
-            Command::Raise { claim, ttl } => {
-                self.raise(scenario, claim, ttl);
-                None
-            }
-            Command::Look { claim, sent, ttl } => Some(match self.is_held_by(claim.at.key, Owner::Claim(claim)) {
-                true => Reply::Renewed { claim, sent, ttl },
-                false => Reply::Lost { claim },
-            }),
             Command::Renew { claim, sent, ttl } => {
-                if !self.is_held_by(claim.at.key, Owner::Claim(claim)) {
+                if scenario.keeps(Rule::RenewalsLookFirst) && !self.is_held_by(claim.at.key, Owner::Claim(claim)) {
                     return Some(self.renew_shared(scenario, claim, sent, ttl));
                 }
                 self.raise(scenario, claim, ttl);
@@ -116,7 +108,6 @@ impl State {
         let (lock, seen) = (&mut self.store.locks[key], &mut self.seen[key]);
         (lock.owner, lock.expires) = (Some(Owner::Claim(claim)), expires);
         seen.grants += 1;
-        seen.stretched_by.clear();
         seen.grants
     }
 
@@ -362,7 +353,7 @@ impl State {
         }
     }
 
-    /// PEXPIRE GT, which does not ask whose lease it is.
+    /// Raises the expiry of a lock, whoever has it.
     fn raise(&mut self, scenario: &Scenario, claim: Claim, ttl: u16) {
         let (until, key) = (self.server_now() + ttl, claim.at.key);
         if self.is_free(key) {
@@ -376,10 +367,6 @@ impl State {
         if !raises || lock.owner == Some(Owner::Claim(claim)) {
             return;
         }
-        let again = self.seen[key].stretched_by.contains(&claim);
-        if again || lock.owner == Some(Owner::Remnant(claim)) {
-            self.report(Wrong::Stretched);
-        }
-        self.seen[key].stretched_by.push(claim);
+        self.report(Wrong::Stretched);
     }
 }

@@ -85,8 +85,6 @@ pub(crate) struct Seen {
     pub(crate) newest: Option<(u16, u32)>,
     /// How many newcomers passed the queue since a lease ended unreleased.
     pub(crate) passes: u16,
-    /// The claims that lengthened the lease of now, which is not theirs.
-    pub(crate) stretched_by: Vec<Claim>,
 }
 
 /// What a grant draws.
@@ -130,17 +128,7 @@ pub(crate) enum Command {
     Leave {
         claim: Claim,
     },
-    /// The halves of the native renewal.
-    Raise {
-        claim: Claim,
-        ttl: u16,
-    },
-    Look {
-        claim: Claim,
-        sent: u16,
-        ttl: u16,
-    },
-    /// The renewal that looks first.
+    /// The renewal, which looks at the owner first.
     Renew {
         claim: Claim,
         sent: u16,
@@ -274,9 +262,8 @@ pub(crate) struct Gate {
     /// How many callers this grant has let in.
     pub(crate) entered: u32,
     pub(crate) offered_at: u16,
-    /// Renewals on their way, and whether one was never answered.
+    /// Renewals on their way.
     pub(crate) renewals: u16,
-    pub(crate) unanswered: bool,
     /// The newest draw that is known of the lock.
     pub(crate) floor: u32,
     pub(crate) callers: [Caller; 2],

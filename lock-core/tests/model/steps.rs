@@ -152,7 +152,7 @@ impl State {
             Step::Expire(at) => self.lose(scenario, at),
             Step::TimeOut(at) => self.time_out(scenario, at),
             Step::Backstop(at) => self.ask(scenario, at),
-            Step::Renew(at, ttl) => self.renew(scenario, at, ttl),
+            Step::Renew(at, ttl) => self.renew(at, ttl),
             Step::Downgrade(at) => self.downgrade(at),
             Step::Upgrade(at) => self.gate(at).upgrades = true,
             Step::UndoAgain(at) => self.undo_again(scenario, at),
@@ -253,21 +253,13 @@ impl State {
         }
     }
 
-    pub(crate) fn renew(&mut self, scenario: &Scenario, at: At, ttl: u16) {
+    pub(crate) fn renew(&mut self, at: At, ttl: u16) {
         let sent = self.now;
-        let shares = self.mode(scenario, at) != Mode::Exclusive;
         let gate = self.gate(at);
         let Some(claim) = gate.claim else {
             return;
         };
-        let unanswered = gate.unanswered || gate.renewals > 0;
         gate.renewals += 1;
-        let looks_first = shares || !scenario.kills || (unanswered && scenario.keeps(Rule::RepeatedRenewalLooksFirst));
-        let requests = &mut self.processes[at.process].requests;
-        if looks_first {
-            requests.push(Command::Renew { claim, sent, ttl });
-        } else {
-            requests.extend([Command::Raise { claim, ttl }, Command::Look { claim, sent, ttl }]);
-        }
+        self.processes[at.process].requests.push(Command::Renew { claim, sent, ttl });
     }
 }

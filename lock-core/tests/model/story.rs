@@ -122,8 +122,6 @@ fn order(process: usize, command: Option<&Command>) -> String {
             format!("the release of claim {}, which is to be followed by {next}", claim(c.at, c.number))
         }
         Some(Command::Leave { claim: c }) => format!("that claim {} leaves the queue", claim(c.at, c.number)),
-        Some(Command::Raise { claim: c, .. }) => format!("that the lease of {} is raised", claim(c.at, c.number)),
-        Some(Command::Look { claim: c, .. }) => format!("a look whether {} holds the lock", claim(c.at, c.number)),
         Some(Command::Renew { claim: c, .. }) => format!("a renewal of claim {}", claim(c.at, c.number)),
         Some(Command::Downgrade { claim: c, .. }) => format!("a downgrade of claim {}", claim(c.at, c.number)),
         Some(Command::Kill) => "that the connections are killed which were given up".to_owned(),

@@ -109,7 +109,6 @@ impl Node {
         let begun = Clock::system().now();
         if let Some(before) = before {
             Box::pin(self.settle(before.claim.owner)).await?;
-            self.renewals.forget(before.claim.owner);
         }
         let (connection, begun_to_send) = match self.pool.open_connection(begun) {
             Some(connection) => (connection, begun),

@@ -14,7 +14,7 @@ use crate::steps::{self, Holding, NoteRun};
 use crate::wire::coalesce::{Coalescer, Flush};
 use crate::wire::exchange::{Answer, Call};
 use crate::wire::link::Link;
-use crate::wire::unsettled::{Sent, Unsettled};
+use crate::wire::unsettled::Sent;
 use lock_store::contract::backend::{BoxFuture, Freed, JobRun, Release};
 use lock_store::types::error::{LockError, LockErrorKind, Result};
 use lock_store::types::key::LockKey;
@@ -124,17 +124,12 @@ impl Node {
     pub(crate) async fn free_once(&self, end: End, release: &Release, way: Way) -> Result<(Freed, Arc<Coalescer>)> {
         let (lock, owner) = (&release.claim.key, release.claim.owner);
         self.check(lock)?;
-        if !release.keep_for.is_zero() {
-            // What stays of the lease has no owner, and nobody would notice that it lasts too long.
-            self.renewals.end(owner);
-        }
-        if self.pool.unsettled.get(owner).is_some() || self.renewals.in_flight.get(owner).is_some() {
+        if self.pool.unsettled.get(owner).is_some() {
             Box::pin(self.settle(owner)).await?;
         }
         if let Some(run) = release.run {
             Box::pin(self.note_run(release, run, way)).await;
         }
-        self.renewals.forget(owner);
         let connection = match self.pool.open_connection(Clock::system().now()) {
             Some(connection) => connection,
             None => Box::pin(self.pool.connection()).await?,
@@ -221,14 +216,10 @@ impl Node {
         tracing::debug!(node = self.name(), count = claims.len(), "releases before a failover cannot be repeated");
     }
 
-    /// Makes sure that the server executes no further attempt or renewal of a claim, or executes it before
-    /// anything that this runtime sends next.
+    /// Makes sure that the server executes no further attempt of a claim, or executes it before anything that this
+    /// runtime sends next.
     pub(crate) async fn settle(&self, owner: OwnerId) -> Result<()> {
-        self.settle_among(&self.pool.unsettled, owner).await?;
-        self.settle_among(&self.renewals.in_flight, owner).await
-    }
-
-    async fn settle_among(&self, unsettled: &Unsettled, owner: OwnerId) -> Result<()> {
+        let unsettled = &self.pool.unsettled;
         if unsettled.get(owner).is_none() {
             return Ok(());
         }
@@ -267,7 +258,6 @@ impl Node {
                     "closed a connection that did not answer"
                 );
                 self.pool.unsettled.closed(sent.generation);
-                self.renewals.in_flight.closed(sent.generation);
                 Ok(())
             }
             Err(error) => Err(LockError::unavailable(format!(

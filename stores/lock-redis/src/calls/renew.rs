@@ -1,4 +1,4 @@
-//! Raising leases: without a script where that is safe, else by the script, which looks at the owner first.
+//! Raising leases, by a script that looks at the owner first.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,9 +54,6 @@ impl Node {
                 None => self.renew_untracked(batch).await,
             };
             answers.extend(renewed.into_iter().zip(batch).map(|(answer, claim)| {
-                if answer.is_ok() {
-                    self.renewals.forget(claim.owner);
-                }
                 answer.map_err(|error| error.with_key(&claim.key))
             }));
         }
@@ -66,38 +63,19 @@ impl Node {
     /// Renews over a connection that then receives changes to the keys.
     async fn renew_tracked(&self, listener: &ChangeListener, claims: &[Claim]) -> Vec<Result<Renewal>> {
         let unanswered = listener.unanswered();
-        let mut answers: Vec<Option<Result<Renewal>>> = vec![None; claims.len()];
         let link = &listener.link;
-        if link.takes_natively() && self.cluster.is_none() {
-            match self.renew_natively(link, claims).await {
-                Ok(known) => answers = known.into_iter().map(|answer| answer.map(Ok)).collect(),
-                Err(error) => return vec![Err(self.failed("renew", &error)); claims.len()],
-            }
-        }
-        let rest: Vec<Claim> = claims
-            .iter()
-            .zip(&answers)
-            .filter(|(_, answer)| answer.is_none())
-            .map(|(claim, _)| claim.clone())
-            .collect();
-        let by_script = if rest.is_empty() { Vec::new() } else { self.renew_by_script(link, &rest, true).await };
-        if !by_script.iter().any(is_unknown) {
+        let mut answers = self.renew_by_script(link, claims, true).await;
+        if !answers.iter().any(is_unknown) {
             unanswered.answered();
         }
-        let by_script = if !by_script.is_empty() && by_script.iter().all(is_refused) {
+        if !answers.is_empty() && answers.iter().all(is_refused) {
             // Reading them may be forbidden on this connection only because it tracks: MGET where GET is not.
-            let untracked = self.renew_untracked(&rest).await;
-            if untracked.iter().any(Result::is_ok) {
+            answers = self.renew_untracked(claims).await;
+            if answers.iter().any(Result::is_ok) {
                 listener.refuse();
             }
-            untracked
-        } else {
-            by_script
-        };
-        let mut by_script = by_script.into_iter();
-        let missing = || Err(self.unreadable("renew"));
-        let mut answers: Vec<Result<Renewal>> =
-            answers.into_iter().map(|answer| answer.or_else(|| by_script.next()).unwrap_or_else(missing)).collect();
+            return answers;
+        }
         self.confirm_renewals(link, claims, &mut answers).await;
         answers
     }
@@ -112,23 +90,6 @@ impl Node {
             }
             Err(error) => vec![Err(error); claims.len()],
         }
-    }
-
-    /// Renews without a script. `None` for each claim that the script must be asked about.
-    async fn renew_natively(
-        &self,
-        link: &Link,
-        claims: &[Claim],
-    ) -> std::result::Result<Vec<Option<Renewal>>, RedisError> {
-        let may = self.renewals.begin(claims.iter().map(|claim| claim.owner), link);
-        let native: Vec<&Claim> = claims.iter().zip(&may).filter_map(|(claim, may)| may.then_some(claim)).collect();
-        if native.is_empty() {
-            return Ok(vec![None; claims.len()]);
-        }
-        let answers = link.send_all(&steps::raise(native.iter().copied())).await?;
-        self.renewals.in_flight.all_answered(native.iter().map(|claim| claim.owner));
-        let mut read = steps::raised(&answers, native.iter().copied()).into_iter().flatten();
-        Ok(may.into_iter().map(|may| if may { read.next().flatten() } else { None }).collect())
     }
 
     /// Renews by the script. If the server refuses all claims because of one, each is sent again by itself.

@@ -128,10 +128,6 @@ impl Node {
 
     /// Makes an exclusive claim one that shares its lock.
     async fn downgrade(&self, claim: &Claim, token: FencingToken, way: Way) -> Result<Renewal> {
-        // No native renewal of before may lengthen what is then everybody's.
-        self.renewals.end(claim.owner);
-        self.settle(claim.owner).await?;
-        self.renewals.forget(claim.owner);
         let (renewal, connection) = self.step(&ToShared(claim, token), way).await?;
         self.counted(ToShared::OP, renewal, claim, &connection).await
     }

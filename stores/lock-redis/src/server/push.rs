@@ -23,7 +23,7 @@ impl Node {
     pub(crate) async fn listen(&self, inbox: &Inbox) {
         let clock = Clock::system();
         let channel = keys::inbox_channel(inbox.id());
-        let (mut was_open, mut missed, mut deaf, mut backoff) = (None, false, false, BACKOFF);
+        let (mut was_open, mut missed, mut deaf, mut backoff) = (false, false, false, BACKOFF);
         loop {
             let mut retirements = self.pool.retirements();
             let begun = clock.now();
@@ -39,7 +39,7 @@ impl Node {
                     let moved = link.ended();
                     let opened = Opened::new(&self.listeners, link, listening.tracks);
                     let _hearing = self.hears(inbox);
-                    let before = was_open.replace(opened.listener.link.generation);
+                    was_open = true;
                     deaf = false;
                     if std::mem::replace(&mut missed, true) {
                         // Some grants and changes may have been missed, and nothing says which.
@@ -48,7 +48,6 @@ impl Node {
                     let opened_at = clock.now();
                     tokio::select! {
                         () = self.hear(&mut listening.pushes, inbox) => {}
-                        () = self.settle_renewals(&opened.listener.link, before) => {}
                         () = opened.listener.prove_alive(&self.sleepers) => {}
                         () = opened.listener.keep_tracking(&self.listeners, inbox, self.pool.node()) => {}
                         () = moved => {}
@@ -58,7 +57,7 @@ impl Node {
                 }
                 Err(error) => {
                     missed = true;
-                    if was_open.is_some() && !std::mem::replace(&mut deaf, true) {
+                    if was_open && !std::mem::replace(&mut deaf, true) {
                         // Claims that sleep rely on being told. From now on they poll.
                         inbox.reconnected();
                     }
@@ -70,17 +69,6 @@ impl Node {
             }
             self.pause(&mut backoff).await;
         }
-    }
-
-    /// Makes sure that the server executes no renewal any more that went over the connection before, so that
-    /// its claims can be renewed natively again. Never returns.
-    async fn settle_renewals(&self, link: &Link, before: Option<u64>) {
-        if let Some(sent) = before.and_then(|generation| self.renewals.in_flight.over(generation))
-            && let Err(error) = self.close(link, &sent).await
-        {
-            tracing::debug!(node = self.pool.node(), %error, "renewals of an earlier connection stay in doubt");
-        }
-        pending::<()>().await;
     }
 
     /// Passes on the server's messages, until the connection ends.

@@ -33,7 +33,7 @@ pub(crate) use lock::native::{Taken, draw, read_taken, take};
 pub(crate) use lock::release::{Holding, each_freed, free_one, freed, refusal, release, try_out};
 #[cfg(feature = "inspect")]
 pub(crate) use lock::release_foreign::release_foreign;
-pub(crate) use lock::renew::{Unrenewed, raise, raised, renew, unrenewed};
+pub(crate) use lock::renew::{Unrenewed, renew, unrenewed};
 pub(crate) use member::vote::{VoteAnswer, read_lists, read_vote, remember, vote, vouch};
 #[cfg(any(test, feature = "inspect"))]
 pub(crate) use messages::revoking;

@@ -1,9 +1,7 @@
-//! Commands that the server may still execute although nobody awaits them any more, or although their claim
-//! ends.
+//! Attempts that the server may still execute although nobody awaits them any more, or although their claim ends.
 //!
-//! A native attempt has no deadline that the server could compare, and a native renewal does not look whose
-//! lease it raises. So the command that ends their claim follows them on the same connection, or waits until
-//! they are answered, or has the server close that connection first.
+//! A native attempt has no deadline that the server could compare. So the command that ends its claim follows it on the
+//! same connection, or waits until it is answered, or has the server close that connection first.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,7 +19,7 @@ use lock_store::types::system::sync::{Mutex, MutexGuard};
 pub(crate) struct Sent {
     pub(crate) generation: u64,
     pub(crate) client: ClientId,
-    /// From when on it need not be answered: its caller stopped awaiting it, or it is a renewal.
+    /// From when on it need not be answered: its caller stopped awaiting it.
     pub(crate) since: Timestamp,
     /// Closes when the connection has ended.
     pub(crate) gone: watch::Receiver<()>,
@@ -44,11 +42,6 @@ impl Unsettled {
 
     /// Notes a claim that was sent over a connection.
     pub(crate) fn note(&self, owner: OwnerId, link: &Link) {
-        self.note_all(std::iter::once(owner), link);
-    }
-
-    /// Notes claims that were sent over a connection.
-    pub(crate) fn note_all(&self, owners: impl Iterator<Item = OwnerId>, link: &Link) {
         let Some(client) = link.client() else { return };
         let sent = Arc::new(Sent {
             generation: link.generation,
@@ -57,7 +50,7 @@ impl Unsettled {
             gone: link.gone(),
         });
         let mut by_owner = self.lock();
-        by_owner.extend(owners.map(|owner| (owner, Arc::clone(&sent))));
+        by_owner.insert(owner, sent);
         self.count.store(by_owner.len(), Ordering::Release);
     }
 
@@ -69,25 +62,13 @@ impl Unsettled {
         self.lock().get(&owner).cloned()
     }
 
-    /// Returns where commands were sent that went over a connection, if there are any.
-    pub(crate) fn over(&self, generation: u64) -> Option<Arc<Sent>> {
-        self.lock().values().find(|sent| sent.generation == generation).cloned()
-    }
-
     /// Notes that the command of a claim was answered.
     pub(crate) fn answered(&self, owner: OwnerId) {
-        self.all_answered(std::iter::once(owner));
-    }
-
-    /// Notes that the commands of claims were answered.
-    pub(crate) fn all_answered(&self, owners: impl Iterator<Item = OwnerId>) {
         if self.count.load(Ordering::Acquire) == 0 {
             return;
         }
         let mut by_owner = self.lock();
-        for owner in owners {
-            by_owner.remove(&owner);
-        }
+        by_owner.remove(&owner);
         self.count.store(by_owner.len(), Ordering::Release);
         drop(by_owner);
         self.settled.notify_waiters();

@@ -1,17 +1,12 @@
-//! Raises leases, and has the server report the next change to them: by `PEXPIRE … GT` for each and one
-//! `MGET`, or by `renew.lua`.
-//!
-//! The commands need no transaction. An owner serves one claim, so a value that is the claim's after the
-//! `PEXPIRE` was the claim's before it, and `GT` shortens nobody's lease. But they do not look first: on a
-//! lease that was lost they lengthen somebody else's. So they are sent at most once without an answer.
+//! Raises leases by `renew.lua`, and has the server report the next change to them.
 
 use std::sync::LazyLock;
 
-use redis::{Pipeline, Value};
+use redis::Value;
 
 use crate::steps::script::{Eval, Script};
 use crate::value;
-use lock_store::contract::backend::{Claim, Renewal};
+use lock_store::contract::backend::Claim;
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(&[&[include_str!("renew.lua")]]));
 
@@ -28,44 +23,6 @@ pub(crate) fn renew(claims: &[Claim], track: bool) -> Eval {
             arguments.arg(value::millis(claim.ttl));
         }
     })
-}
-
-/// Renews some claims without a script. There is one answer for each claim, and one more. The reading comes
-/// last, because a write ends what was remembered of the key before, our own write too.
-pub(crate) fn raise<'a>(claims: impl ExactSizeIterator<Item = &'a Claim> + Clone) -> Pipeline {
-    let mut message = Pipeline::with_capacity(claims.len() + 1);
-    for claim in claims.clone() {
-        message.cmd("PEXPIRE").arg(claim.key.as_str()).arg(value::millis(claim.ttl)).arg("GT");
-    }
-    let values = message.cmd("MGET");
-    for claim in claims {
-        values.arg(claim.key.as_str());
-    }
-    message
-}
-
-/// Reads the answers. `None` for a claim whose lease may be ours and was not raised: the script must be asked.
-/// `None` for all of them if the values could not be read.
-pub(crate) fn raised<'a>(
-    answers: &[Value],
-    claims: impl ExactSizeIterator<Item = &'a Claim>,
-) -> Option<Vec<Option<Renewal>>> {
-    let (Value::Array(values), raised) = answers.split_last()? else { return None };
-    if values.len() != claims.len() || raised.len() != claims.len() {
-        return None;
-    }
-    let read = |((claim, raised), value): ((&Claim, &Value), &Value)| match (raised, value) {
-        // A refusal, as of a replica or by an ACL.
-        (Value::ServerError(_), _) => None,
-        (raised, Value::BulkString(text)) if text.starts_with(&value::head(claim.owner)) => {
-            // Zero: it lasts longer, or has no expiry at all.
-            matches!(raised, Value::Int(1)).then_some(Renewal::Renewed)
-        }
-        // A key of another type reads as nothing.
-        (_, Value::BulkString(_) | Value::Nil) => Some(Renewal::Lost),
-        _ => None,
-    };
-    Some(claims.zip(raised).zip(values).map(read).collect())
 }
 
 /// Why a claim was not renewed.
