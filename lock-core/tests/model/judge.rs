@@ -184,7 +184,7 @@ impl State {
                 let backstop = self.steps(scenario).iter().any(|step| matches!(step, Step::Backstop(of) if *of == at));
                 let gate = self.gate(at);
                 if gate.stage == Stage::Holding {
-                    self.renew(scenario, at, TTL);
+                    self.renew(at, TTL);
                 } else if backstop {
                     self.ask(scenario, at);
                 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lock_core::{LockBackend, LockErrorKind, RedisStore};
 use lock_store::{Claim, Freed, Inbox, Release, Renewal};
-use lock_testing::{Direction, EventLog, FaultProxy, RedisServer, Report, Reports, inbox, limit};
+use lock_testing::{Direction, EventLog, FaultProxy, RedisServer, Reports, inbox, limit};
 use tokio::task::JoinHandle;
 
 use crate::redis_store::{claim, granted, pttl, release, store};
@@ -15,7 +15,7 @@ use crate::support::eventually;
 struct Listening {
     store: Arc<RedisStore>,
     inbox: Inbox,
-    reports: Reports,
+    _reports: Reports,
     task: JoinHandle<()>,
 }
 
@@ -27,16 +27,11 @@ impl Listening {
             async move { drop(store.drive(inbox).await) }
         });
         eventually("it listens", || inbox.is_open()).await;
-        Self { store, inbox, reports, task }
+        Self { store, inbox, _reports: reports, task }
     }
 
     async fn renew(&self, claim: &Claim) -> Renewal {
         self.store.renew(std::slice::from_ref(claim)).await.remove(0).unwrap()
-    }
-
-    async fn reconnected(&mut self) {
-        while self.reports.next().await.unwrap() != Report::Reconnected {}
-        eventually("it listens again", || self.inbox.is_open()).await;
     }
 }
 

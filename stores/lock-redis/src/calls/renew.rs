@@ -53,9 +53,12 @@ impl Node {
                 Some(listener) => self.renew_tracked(&listener, batch).await,
                 None => self.renew_untracked(batch).await,
             };
-            answers.extend(renewed.into_iter().zip(batch).map(|(answer, claim)| {
-                answer.map_err(|error| error.with_key(&claim.key))
-            }));
+            answers.extend(
+                renewed
+                    .into_iter()
+                    .zip(batch)
+                    .map(|(answer, claim)| answer.map_err(|error| error.with_key(&claim.key))),
+            );
         }
         answers
     }
@@ -163,10 +166,10 @@ mod tests {
 
     use crate::place::discovery::Place;
     use crate::server::node::Node;
-    use lock_testing::{RedisServer, limit};
     use crate::wire::connect::Target;
     use crate::wire::settings::Settings;
     use lock_store::types::options::Durability;
+    use lock_testing::{RedisServer, limit};
 
     const MINUTE: Duration = Duration::from_secs(60);
 

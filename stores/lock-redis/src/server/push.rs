@@ -1,8 +1,6 @@
 //! The connection that listens: for grants from the queue, for locks that operators take away, and for
 //! changes to locks that were renewed over it.
 
-use std::future::pending;
-
 use redis::{PushInfo, PushKind, Value};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
