@@ -27,3 +27,7 @@ struct Keys;
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/troubleshooting.md")]
 struct Troubleshooting;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/migrating.md")]
+struct Migrating;
