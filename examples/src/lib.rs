@@ -1,4 +1,4 @@
-//! Compiles the code in the README and in pages of `docs/`.
+//! Compiles the code in the README and in pages of `docs/`. `tests/it/testing_page.rs` runs the code of `docs/testing.md`.
 
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
@@ -11,10 +11,6 @@ struct WhichLock;
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/fencing.md")]
 struct Fencing;
-
-#[cfg(doctest)]
-#[doc = include_str!("../../docs/testing.md")]
-struct Testing;
 
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/tutorial.md")]
@@ -31,3 +27,7 @@ struct Troubleshooting;
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/migrating.md")]
 struct Migrating;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/cookbook.md")]
+struct Cookbook;

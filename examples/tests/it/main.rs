@@ -12,4 +12,5 @@ mod small;
 #[cfg(unix)]
 mod sql;
 mod stuck;
+mod testing_page;
 mod web_service;

