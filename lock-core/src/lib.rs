@@ -1,4 +1,4 @@
-//! Distributed locks on Redis: fair, fenced, watched, and observable.
+//! Distributed locks in Redis, Valkey or PostgreSQL: fair, fenced, watched, and observable.
 //!
 //! Annotate a function and at most one caller in the whole fleet is inside it for one key:
 //!
@@ -22,7 +22,7 @@
 //!
 //! | to … | look at |
 //! |---|---|
-//! | connect, configure, install, shut down | [`LockManager`], [`LockOptions`] |
+//! | connect, configure, install, shut down | [`LockManager`], [`LockOptions`]; `postgres://` is in the crate `lock-postgres` |
 //! | set ttl, wait, limits; acquire, try, run | [`LockRequest`] |
 //! | check, extend, release what is held | [`LockGuard`] |
 //! | have one leader, and know who it is | [`Election`] |

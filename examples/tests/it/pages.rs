@@ -197,7 +197,7 @@ fn sources(folder: &Path) -> String {
         let path = entry.unwrap().path();
         if path.is_dir() {
             all.push_str(&sources(&path));
-        } else if path.extension().is_some_and(|ending| ending == "rs") {
+        } else if path.extension().is_some_and(|ending| ending == "rs" || ending == "sql") {
             let text = std::fs::read_to_string(&path).unwrap();
             for line in text.lines().map(str::trim) {
                 match line.strip_suffix('\\') {
@@ -213,9 +213,11 @@ fn sources(folder: &Path) -> String {
 #[test]
 #[limit]
 fn the_texts_under_troubleshooting_are_those_of_the_source() {
-    let sources = ["lock-core/src", "lock-macros/src"].map(|folder| sources(&root().join(folder))).concat();
-    // The compiler's own.
-    let others = ["implementation of Send is not general enough"];
+    let sources = ["lock-core/src", "lock-macros/src", "stores/lock-postgres/src", "stores/lock-postgres/sql"]
+        .map(|folder| sources(&root().join(folder)))
+        .concat();
+    // Texts of the compiler and of PostgreSQL.
+    let others = ["implementation of Send is not general enough", "could not serialize access"];
     let page = page("docs/troubleshooting.md");
     let with_texts = page.split("## No message at all").next().unwrap();
     let cells = with_texts.lines().filter_map(|line| line.strip_prefix("| `")?.split(" | ").next());
