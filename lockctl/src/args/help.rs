@@ -23,7 +23,7 @@ queue: only the live view of a waiter's own process knows it, which `why --live-
 Namespaces: with `?key_prefix=prod:` in the URL, or LOCK_KEY_PREFIX=prod:, only keys of that namespace are
 shown, and you may leave the prefix out of keys.
 
-Owners: 32 hexadecimal digits name one grant, and prove its ownership: with them a lock can be
+Owners: 32 hexadecimal digits name one grant, and prove ownership of it: with them a lock can be
 released. Lists show the first four digits, enough to tell holders apart and safe to paste into a chat. `show`
 and `list --owners` show all digits, for `release --expect-owner`. Passwords are never printed.
 
