@@ -95,6 +95,11 @@ fn planted() -> Vec<(&'static str, Vec<Value>, &'static str)> {
         ("a hold that nobody ended", unended, "unended"),
         ("half a line more than processes were killed", vec![json!("{\"type\":"), json!("{\"type\":")], "unreadable"),
         ("a key that stays", vec![json!({"type": "left", "key": "k"})], "left"),
+        (
+            "a key that stays and only looks like a counter",
+            vec![json!({"type": "left", "key": "k", "counter": false})],
+            "left",
+        ),
         ("a waiter that is never served", vec![json!({"type": "served", "took": null, "bound": 9})], "unserved"),
         ("a waiter that is served late", vec![json!({"type": "served", "took": 10, "bound": 9})], "unserved"),
     ]
@@ -106,6 +111,17 @@ fn both_checkers_find_nothing_wrong_in_a_history_that_is_right() {
     let (rows, end) = both(&text(&right()));
     assert_eq!(end, Some(0), "{rows:?}");
     assert_eq!((&rows[0]["sections"], &rows[0]["runs"], &rows[0]["writes"]), (&json!(6), &json!(2), &json!(2)));
+}
+
+#[test]
+#[limit]
+fn a_counter_that_fencing_needs_is_noted_and_is_not_a_fault() {
+    let mut history = right();
+    let done = history.pop();
+    history.push(json!({"type": "left", "key": "redisson_lock_token:{k}", "counter": true}));
+    history.extend(done);
+    let (rows, end) = both(&text(&history));
+    assert_eq!((&rows[0]["left"], &rows[0]["counters"], end), (&json!(0), &json!(1), Some(0)), "{}", rows[0]);
 }
 
 #[test]
