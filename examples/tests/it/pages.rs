@@ -283,3 +283,18 @@ fn the_limits_on_the_page_are_those_of_the_source() {
         assert!(sources.contains(constant), "{row:?} is not {constant:?}");
     }
 }
+
+#[test]
+#[limit]
+fn each_kind_of_error_has_its_section() {
+    let page = page("docs/troubleshooting.md");
+    let sections = sections(&page);
+    for kind in lock_core::LockErrorKind::ALL {
+        let (file, section) = kind.help_url().split_once('#').unwrap();
+        assert!(file.ends_with("/docs/troubleshooting.md"), "{file}");
+        assert_eq!(section, format!("{kind:?}").to_lowercase());
+        assert!(sections.contains(&section.to_owned()), "docs/troubleshooting.md has no section {kind:?}");
+        let words = page.split(&format!("### {kind:?}\n")).nth(1).unwrap().split("\n#").next().unwrap();
+        assert!(words.contains("HTTP ") && words.len() > 80, "{kind:?}: {words}");
+    }
+}
