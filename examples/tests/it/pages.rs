@@ -217,7 +217,8 @@ fn the_texts_under_troubleshooting_are_those_of_the_source() {
         .map(|folder| sources(&root().join(folder)))
         .concat();
     // Texts of the compiler and of PostgreSQL.
-    let others = ["implementation of Send is not general enough", "could not serialize access"];
+    let others =
+        ["implementation of Send is not general enough", "borrow of moved value", "could not serialize access"];
     let page = page("docs/troubleshooting.md");
     let with_texts = page.split("## No message at all").next().unwrap();
     let cells = with_texts.lines().filter_map(|line| line.strip_prefix("| `")?.split(" | ").next());
