@@ -278,7 +278,7 @@ impl Args {
     pub(crate) fn url(&self) -> Result<String, LockError> {
         let mut url = match &self.url {
             Some(url) => url.clone(),
-            // There is no default: the locks of a wrong store would look like an answer.
+            // A default store is not assumed: the locks of a wrong store would look like an answer.
             None => variable(URL)?.ok_or_else(|| {
                 let outer = std::env::var_os("LOCK_TOKEN")
                     .map_or("", |_| "; the `lockctl run` around it keeps its own without --pass-url");
@@ -294,14 +294,14 @@ impl Args {
         }
         Ok(match variable(PREFIX)? {
             Some(prefix) if !url.contains("key_prefix=") => {
-                // What would end the parameter is no part of a prefix, and is refused as that.
+                // A character that would end the parameter cannot be part of a prefix, so it is refused.
                 with_parameter(&url, "key_prefix", &prefix.replace('&', "%26").replace('#', "%23"))
             }
             _ => url,
         })
     }
 
-    /// Reads the command line. Ends the process with usage and status 2 if it makes no sense.
+    /// Reads the command line. Ends the process with usage and status 2 if it is wrong.
     pub(crate) fn parse_or_exit() -> Self {
         Self::try_parse().unwrap_or_else(|error| match error.kind() {
             ErrorKind::DisplayHelp

@@ -1,4 +1,4 @@
-//! Who holds which lock, for people and for programs.
+//! Lists the holders of locks, for people and for programs.
 
 use lock_core::{
     Freed, Inspector, JobRecord, JobRecords as _, LockEntry, LockKey, Result, Revocation, ScanPage, ScanPosition,

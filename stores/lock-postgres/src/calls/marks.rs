@@ -1,4 +1,4 @@
-//! What is done for which version.
+//! The marks of work that is done for a version.
 
 use lock_core::{DoneMark, JobVersion, LockError, LockKey, Result};
 use tokio_postgres::Row;
