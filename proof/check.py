@@ -128,14 +128,14 @@ def verdict(head, records):
     over = [overlaps(holds, forgot) for holds in keys.values()]
     inverted = [inversions(holds, forgot, records["renamed"]) for holds in keys.values()]
     (arrived, passed), (runs, again, again_excused) = stale(records["write"], keys), jobs(records["job"], forgot)
-    unserved, killed = sum(record["took"] is None or record["took"] > record["bound"] for record in records["served"]), len({record["process"] for record in records["killed"]})
+    counters, unserved, killed = sum(bool(record.get("counter")) for record in records["left"]), sum(record["took"] is None or record["took"] > record["bound"] for record in records["served"]), len({record["process"] for record in records["killed"]})
     return {"row": head["row"], "expect": head["expect"], "sections": len(records["grant"]),
             "overlaps": sum(all for all, _ in over), "overlaps_excused": sum(some for _, some in over),
             "inversions": sum(all for all, _ in inverted), "inversions_excused": sum(some for _, some in inverted),
             "writes": len(records["write"]), "stale_arrived": arrived, "stale_passed": passed,
             "added": len(records["add"]), "lost": lost(records["add"], records["set"]),
             "runs": runs, "again": again, "again_excused": again_excused, "endings": endings(records),
-            "unended": unended, "unreadable": max(0, len(records[None]) - killed), "left": len(records["left"]), "unserved": unserved}
+            "unended": unended, "unreadable": max(0, len(records[None]) - killed), "left": len(records["left"]) - counters, "unserved": unserved, "counters": counters}
 
 def is_as_expected(row):
     kinds = ["overlaps", "inversions", "again", "stale_passed", "lost", "endings", "unended", "unreadable", "left", "unserved"]

@@ -1,4 +1,4 @@
-//! Compiles the code in the README and in pages of `docs/`.
+//! Compiles the code in the README and in pages of `docs/`. `tests/it/testing_page.rs` runs the code of `docs/testing.md`.
 
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
@@ -13,10 +13,6 @@ struct WhichLock;
 struct Fencing;
 
 #[cfg(doctest)]
-#[doc = include_str!("../../docs/testing.md")]
-struct Testing;
-
-#[cfg(doctest)]
 #[doc = include_str!("../../docs/tutorial.md")]
 struct Tutorial;
 
@@ -27,3 +23,15 @@ struct Keys;
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/troubleshooting.md")]
 struct Troubleshooting;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/migrating.md")]
+struct Migrating;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/cookbook.md")]
+struct Cookbook;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/choosing-a-ttl.md")]
+struct ChoosingATtl;

@@ -1,4 +1,4 @@
-//! Distributed locks on Redis: fair, fenced, watched, and observable.
+//! Distributed locks in Redis, Valkey or PostgreSQL: fair, fenced, watched, and observable.
 //!
 //! Annotate a function and at most one caller in the whole fleet is inside it for one key:
 //!
@@ -22,7 +22,7 @@
 //!
 //! | to … | look at |
 //! |---|---|
-//! | connect, configure, install, shut down | [`LockManager`], [`LockOptions`] |
+//! | connect, configure, install, shut down | [`LockManager`], [`LockOptions`]; `postgres://` is in the crate `lock-postgres` |
 //! | set ttl, wait, limits; acquire, try, run | [`LockRequest`] |
 //! | check, extend, release what is held | [`LockGuard`] |
 //! | have one leader, and know who it is | [`Election`] |
@@ -47,9 +47,19 @@
 //!
 //! # Features
 //!
-//! Default: `redis`, `macros`, and `signal` for [`LockManager::shutdown_on_signal`]. `tls` is for `rediss://`. `axum`
-//! gives responses and an extractor, `tower` a layer that holds a lock around a request. `serde` reads [`LockOptions`]
-//! from configuration files. `inspect` reads the locks of a whole fleet. `test-util` has the tools for tests.
+//! | feature | default | it adds |
+//! |---|---|---|
+//! | `redis` | yes | the Redis store: one server, Sentinel, Cluster, quorum |
+//! | `macros` | yes | `#[distributed_lock]` and `lock_key!` |
+//! | `signal` | yes | [`LockManager::shutdown_on_signal`] |
+//! | `tls` | no | `rediss://` |
+//! | `inspect` | no | reading the locks of a whole fleet |
+//! | `axum` | no | [`LockError`] as a response, and an extractor |
+//! | `tower` | no | a layer that holds a lock around a request |
+//! | `serde` | no | [`LockOptions`] from configuration files |
+//! | `test-util` | no | the tools for tests, and the conformance suite |
+//!
+//! The crate `lock-postgres` adds `postgres://`, and `lock-metrics` exports to Prometheus.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

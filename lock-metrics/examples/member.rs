@@ -1,5 +1,5 @@
 //! One process of a fleet, for `scripts/real-hour.sh`: does what services do with locks, in each of its stores, is scraped, and gives
-//! everything back when it is told to stop. What goes wrong is told to it on its input, a line for each; with `LOCK_IDLE` it does
+//! everything back when it is told to stop. Each line of its input is a fault to imitate; with `LOCK_IDLE` it does
 //! nothing else.
 //!
 //! ```text
@@ -20,7 +20,7 @@ use std::time::Duration;
 use std::{env, io, thread};
 
 use lock_core::{LockError, LockErrorKind, LockLabel, LockManager, LockRequest, ShutdownReport};
-use lock_metrics::Inspector;
+use lock_metrics::FleetInspector;
 use opentelemetry::trace::{TraceContextExt as _, TracerProvider as _};
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -44,7 +44,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mut args = env::args().skip(1);
     let (Some(port), Some(name)) = (args.next(), args.next()) else { return Err("give a port and a name".into()) };
     let urls = env::var("LOCK_URL")?;
-    // Nobody collects its traces, but they have ids.
+    // Its traces are not collected, but they have ids.
     let traces = SdkTracerProvider::builder().build();
     let layer = tracing_opentelemetry::layer().with_tracer(traces.tracer("member"));
     tracing::subscriber::set_global_default(tracing_subscriber::registry().with(layer))?;
@@ -55,7 +55,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         stores.push(LockManager::connect(url).await?);
         // Members of a quorum are inspected one by one.
         if !url.starts_with("redlock") {
-            inspectors.push(Inspector::new(url)?.with_interval(INSPECT_EVERY).start(&metrics)?);
+            inspectors.push(FleetInspector::new(url)?.with_interval(INSPECT_EVERY).start(&metrics)?);
         }
     }
     let mut work = JoinSet::new();
@@ -83,7 +83,7 @@ fn trace_id() -> Option<[u8; 16]> {
     span.span_context().is_sampled().then(|| span.span_context().trace_id().to_bytes())
 }
 
-/// What a healthy service does in one store. `name` is that of the process, behind that of its service.
+/// Does the work of a healthy service in one store. `name` is that of the process, behind that of its service.
 fn everyday(work: &mut JoinSet<()>, locks: &LockManager, name: &str) {
     let service = name.split('-').next().unwrap_or(name).to_owned();
     for _ in 0..3 {

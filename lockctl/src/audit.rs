@@ -12,7 +12,7 @@ const TARGET: &str = "lock_core::audit";
 
 /// Writes audit events of this process to standard error from now on.
 pub(crate) fn print_to_stderr() {
-    // There is no other subscriber in this program.
+    // This program does not have another subscriber.
     let _ = tracing::subscriber::set_global_default(Printer);
 }
 

@@ -20,12 +20,12 @@ pub(crate) enum End {
     Refused = 4,
 }
 
-/// What to do about a URL.
+/// The advice for a URL.
 pub(crate) const SET_IT: &str = " (set it with --url or LOCK_URL)";
 
 /// Why a command could not go on.
 pub(crate) enum Failure {
-    /// The URL makes no sense.
+    /// The URL is wrong.
     Url(LockError),
     Lock(LockError),
     /// The reader of our output has gone, or the disk is full.

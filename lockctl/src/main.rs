@@ -103,7 +103,7 @@ fn ask(args: Args) -> End {
         }
     };
     if out.is_json() {
-        // Whoever cannot read it reads the exit code.
+        // A caller that cannot read it reads the exit code.
         let _ = out.failure(&text, end as u8);
     }
     complain(&text);

@@ -37,7 +37,7 @@ impl Output {
         self.line(&safe(&format!("{document:#}")))
     }
 
-    /// Writes why there is no result, and the exit code.
+    /// Writes why the result is missing, and the exit code.
     pub(crate) fn failure(&mut self, error: &str, exit_code: u8) -> io::Result<()> {
         self.document(&json!({ "error": error, "exit_code": exit_code }))
     }
@@ -89,7 +89,7 @@ impl Table {
     }
 }
 
-/// What is shown, in the form that was asked for.
+/// The output, in the requested form.
 pub(crate) enum Look {
     Json(Value),
     Text(String),

@@ -45,6 +45,9 @@ pub(crate) struct Verdict {
     /// Keys that should have gone, and how often a process was not served in time after the faults had ended.
     pub(crate) left: usize,
     pub(crate) unserved: usize,
+    /// Keys that stay because fencing needs them. They are not a violation.
+    #[serde(default)]
+    pub(crate) counters: usize,
 }
 
 impl Verdict {
@@ -156,13 +159,14 @@ pub(crate) fn shows(history: &Path, expect: Expect) -> Result<bool, String> {
 
 fn judge(name: String, expect: Expect, mut row: Row, unreadable: usize) -> Verdict {
     let (mut killed, mut ends) = (HashMap::new(), HashMap::new());
-    let (mut left, mut unserved) = (0, 0);
+    let (mut left, mut unserved, mut counters) = (0, 0, 0);
     for record in &row.records {
         match record {
             Record::Killed { process, at } => _ = killed.insert(*process, *at),
             Record::End { process, hold, at, downgraded } => _ = ends.insert((*process, *hold), (*at, *downgraded)),
             Record::Forgot { from, until } => row.forgot.push((*from, *until)),
             Record::Renamed { from, until } => row.renamed.push((*from, *until)),
+            Record::Left { counter: Some(true), .. } => counters += 1,
             Record::Left { .. } => left += 1,
             Record::Served { took, bound } => unserved += usize::from(took.is_none_or(|took| took > *bound)),
             _ => {}
@@ -208,6 +212,7 @@ fn judge(name: String, expect: Expect, mut row: Row, unreadable: usize) -> Verdi
         unreadable: unreadable.saturating_sub(killed.len()),
         left,
         unserved,
+        counters,
     }
 }
 

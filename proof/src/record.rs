@@ -22,7 +22,7 @@ pub(crate) enum Record {
     Renamed { from: u64, until: u64 },
     Fault { name: String, what: String, from: u64, until: u64 },
     Served { took: Option<u64>, bound: u64 },
-    Left { key: String },
+    Left { key: String, counter: Option<bool> },
     Done { at: u64 },
 }
 

@@ -62,9 +62,13 @@ impl Installation {
         let recorded = recorded(&to.join(RECORD))?;
         // The list of exceptions for Grafana's linter is only for this project's own test.
         let generated = files(settings).into_iter().filter(|(name, _)| !name.ends_with(".lint"));
-        let alertmanager = ("alertmanager.yml".to_owned(), include_str!("../../alertmanager.yml").to_owned());
+        // Templates for the operator's own configuration.
+        let templates = [
+            ("alertmanager.yml".to_owned(), include_str!("../../alertmanager.yml").to_owned()),
+            ("prometheus.yml".to_owned(), include_str!("../../prometheus.yml").to_owned()),
+        ];
         let mut planned = Vec::new();
-        for (name, text) in generated.chain(runbooks::files()).chain([alertmanager]) {
+        for (name, text) in generated.chain(runbooks::files()).chain(templates) {
             let state = match read(&to.join(&name))? {
                 None => State::New,
                 Some(there) if there == text.as_bytes() => State::Same,

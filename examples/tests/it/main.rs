@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests may fail the test")]
 
+mod figures;
 mod flash_sale;
 mod on_redis;
 mod packages;
@@ -12,4 +13,5 @@ mod small;
 #[cfg(unix)]
 mod sql;
 mod stuck;
+mod testing_page;
 mod web_service;

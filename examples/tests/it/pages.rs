@@ -7,7 +7,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
 }
 
-fn page(name: &str) -> String {
+pub(crate) fn page(name: &str) -> String {
     let path = root().join(name);
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
@@ -197,7 +197,7 @@ fn sources(folder: &Path) -> String {
         let path = entry.unwrap().path();
         if path.is_dir() {
             all.push_str(&sources(&path));
-        } else if path.extension().is_some_and(|ending| ending == "rs") {
+        } else if path.extension().is_some_and(|ending| ending == "rs" || ending == "sql") {
             let text = std::fs::read_to_string(&path).unwrap();
             for line in text.lines().map(str::trim) {
                 match line.strip_suffix('\\') {
@@ -213,9 +213,12 @@ fn sources(folder: &Path) -> String {
 #[test]
 #[limit]
 fn the_texts_under_troubleshooting_are_those_of_the_source() {
-    let sources = ["lock-core/src", "lock-macros/src"].map(|folder| sources(&root().join(folder))).concat();
-    // The compiler's own.
-    let others = ["implementation of Send is not general enough"];
+    let sources = ["lock-core/src", "lock-macros/src", "stores/lock-postgres/src", "stores/lock-postgres/sql"]
+        .map(|folder| sources(&root().join(folder)))
+        .concat();
+    // Texts of the compiler and of PostgreSQL.
+    let others =
+        ["implementation of Send is not general enough", "borrow of moved value", "could not serialize access"];
     let page = page("docs/troubleshooting.md");
     let with_texts = page.split("## No message at all").next().unwrap();
     let cells = with_texts.lines().filter_map(|line| line.strip_prefix("| `")?.split(" | ").next());
@@ -245,4 +248,54 @@ fn the_manifest_of_the_tutorial_fits_the_crates() {
         assert_eq!(line, format!("{name} = {version:?}"));
     }
     assert!(manifests[0].contains("edition = \"2024\"") && manifests[0].contains("\"rt-multi-thread\""));
+}
+
+/// The bounds on one page are the constants of the source.
+#[test]
+#[limit]
+fn the_limits_on_the_page_are_those_of_the_source() {
+    let sources =
+        ["lock-core/src", "lock-metrics/src", "stores/lock-postgres/src"].map(|folder| sources(&root().join(folder)));
+    let (sources, page) = (sources.concat(), page("docs/limits.md"));
+    for (row, constant) in [
+        ("| a key, with its prefix | 512 bytes |", "MAX_KEY_BYTES: usize = 512;"),
+        ("| ttl, renewed | 1 s to 30 days |", "MIN_RENEWED_TTL: Duration = Duration::from_secs(1);"),
+        ("| ttl with `renew = false` | 50 ms to 30 days |", "MIN_FIXED_TTL: Duration = Duration::from_millis(50);"),
+        ("| time between renewals | 10 ms to half", "MIN_RENEW_INTERVAL: Duration = Duration::from_millis(10);"),
+        ("| `min_hold` | 30 days |", "MAX_TTL: Duration = Duration::from_secs(30 * 24 * 3600);"),
+        ("| permits of a semaphore | 1,000,000 |", "MAX_PERMITS: u32 = 1_000_000;"),
+        ("| stripes of a name | 4,096 |", "MAX_STRIPES: u32 = 4096;"),
+        ("| stripe names in a process | 10,000 |", "MAX_NAMES: usize = 10_000;"),
+        ("| period of a job | 1 s to 30 days |", "MIN_PERIOD: Duration = Duration::from_secs(1);"),
+        ("| version of `once_for` | 1,024 bytes |", "MAX_VERSION_BYTES: usize = 1024;"),
+        ("| announcement of a leader | 150 bytes", "MAX_ANNOUNCEMENT: usize = 150;"),
+        ("| releases in the background | 4,096 for each lock manager |", "LIMIT: usize = 4096;"),
+        ("| hand-offs inside a process | 127 in a row", "MOST: u32 = 127;"),
+        ("| locks of a cycle that the deadlock detector follows | 8 |", "MAX_HOPS: usize = 8;"),
+        ("| requests of waiters in one script | 32 |", "AT_MOST: usize = 32;"),
+        ("| lock names in metrics | 200 for each store |", "MAX_LOCKS: usize = 200;"),
+        ("| call sites of a lock | 32 |", "MAX_SITES: usize = 32;"),
+        ("| stores in a process | 16 |", "MAX_STORES: usize = 16;"),
+        ("| lock names of the fleet inspector | 2,000 |", "MAX_FLEET_LOCKS: usize = 2_000;"),
+        ("| waiters that `lockctl waiters` lists | 1,000 |", "MAX_LISTED: isize = 1000;"),
+        ("| rows of the live view | 500 |", "MAX_SHOWN: usize = 500;"),
+    ] {
+        assert!(page.contains(row), "docs/limits.md has no {row:?}");
+        assert!(sources.contains(constant), "{row:?} is not {constant:?}");
+    }
+}
+
+#[test]
+#[limit]
+fn each_kind_of_error_has_its_section() {
+    let page = page("docs/troubleshooting.md");
+    let sections = sections(&page);
+    for kind in lock_core::LockErrorKind::ALL {
+        let (file, section) = kind.help_url().split_once('#').unwrap();
+        assert!(file.ends_with("/docs/troubleshooting.md"), "{file}");
+        assert_eq!(section, format!("{kind:?}").to_lowercase());
+        assert!(sections.contains(&section.to_owned()), "docs/troubleshooting.md has no section {kind:?}");
+        let words = page.split(&format!("### {kind:?}\n")).nth(1).unwrap().split("\n#").next().unwrap();
+        assert!(words.contains("HTTP ") && words.len() > 80, "{kind:?}: {words}");
+    }
 }

@@ -142,7 +142,7 @@ async fn a_stopped_holder_finds_its_lock_lost_before_it_writes_again() {
     stopped.assert_within(TTL + SECOND, "the next owner after SIGSTOP of a holder");
     assert!(resource.write("k", guard.token()));
     worker.resume();
-    // What it wrote before it was stopped, and at most one write that it was about to make: the check
+    // Its writes before it was stopped, and at most one write that it was about to make: the check
     // may have come right before the stop. The fence refuses that one.
     let mut refused = 0;
     let end = loop {
@@ -246,7 +246,7 @@ async fn the_holder_is_named_across_processes() {
     let seen = locks.holder("k").await.unwrap().unwrap();
     let info = seen.info.clone().unwrap();
     assert_eq!(info.pid, worker.pid());
-    assert!(info.site.contains("tests/worker/main.rs"), "{info}");
+    assert!(info.site.contains("tests/it/worker.rs"), "{info}");
     let busy = locks.lock("k").without_waiting().await.unwrap_err();
     assert_eq!(busy.holder().unwrap().info.as_ref(), Some(&info));
     assert!(busy.to_string().contains(&format!("pid {}", worker.pid())), "{busy}");

@@ -1,4 +1,4 @@
-//! What several tests need.
+//! The parts that several tests need.
 
 use lock_core::store::{AcquireRequest, Attempt, Capabilities, Claim, Freed, Inbox, Release, Renewal};
 use lock_core::{Holder, LockBackend, LockError, LockKey, LockManager, MemoryStore, Result};

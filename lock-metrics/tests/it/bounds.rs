@@ -1,4 +1,4 @@
-//! Whatever the application does, the number of series is bounded and no key becomes a label.
+//! The number of series is bounded, and a key never becomes a label.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -100,5 +100,23 @@ fn names_that_need_escapes_stay_apart() {
         assert_eq!(scrape.get("held", &[("lock", name)]), 1.0, "{name:?}");
         assert_eq!(scrape.get("grants_total", &[("lock", name), ("path", "uncontended")]), 1.0, "{name:?}");
         assert_eq!(scrape.get("wait_seconds_count", &[("lock", name), ("outcome", "acquired")]), 1.0, "{name:?}");
+    }
+}
+
+#[test]
+#[limit]
+fn pages_say_how_many_series_a_lock_has() {
+    let metrics = builder().build().unwrap();
+    let observer = metrics.observer();
+    let acquire = Acquire::new(&observer, 0, "counted", "key");
+    acquire.take();
+    acquire.release(Duration::from_secs(1));
+    let scrape = Scrape::read(&metrics.render());
+    let series = scrape.series.keys().filter(|(_, labels)| labels.get("lock").is_some_and(|lock| lock == "counted"));
+    let about = (series.count() + 5) / 10 * 10;
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    for page in ["src/lib.rs", "../dashboards/README.md"] {
+        let text = std::fs::read_to_string(root.join(page)).unwrap().replace("\n//! ", " ").replace('\n', " ");
+        assert!(text.contains(&format!("about {about} series")), "{page}: a lock has about {about} series");
     }
 }

@@ -1,28 +1,31 @@
-//! What stands below the options in the help.
+//! The text below the options in the help.
 
 pub(super) const MORE: &str = "\
 Exit codes:
   0  done
   1  the lock is free, or not held by the owner that was named
-  2  the command line or the URL makes no sense
-  3  the store cannot be reached, or gave no answer
-  4  the store refuses: user or password, a permission, a key that is no string and so no lock; or its
-     certificate is not trusted; or `dashboards` would undo what somebody changed
-`run` has codes of its own, see `lockctl run --help`.
+  2  the command line or the URL is wrong
+  3  the store cannot be reached, or did not answer
+  4  the store refuses: user or password, a permission, a key of another type than a lock; or its
+     certificate is not trusted; or `dashboards` would overwrite a changed file
+`run` has its own codes, see `lockctl run --help`.
 
-Clusters: the URL of any node stands for all of its masters, at the addresses that the cluster announces,
-with the same user, password and TLS settings. Replicas are never read.
+PostgreSQL: the commands are the same, except `topology`. A command that only reads does not make the tables.
+`doctor` examines settings, permissions, poolers and standbys.
 
-Quorums: every member is asked at once. A lock is held where a majority has it; members that give no answer are
-named, and what they leave open is shown as `unknown`, with exit code 3. A quorum keeps no queue: who waits is
-known to the live view of its own process alone, which `why --live-view` reads.
+Clusters: the URL of any node stands for all masters, at the addresses that the cluster announces, with the
+same user, password and TLS settings. Replicas are never read.
+
+Quorums: every member is asked at once. A lock is held if a majority has it. Members that do not answer are
+named. If their answers would decide, a lock is shown as `unknown`, with exit code 3. A quorum does not keep a
+queue: only the live view of a waiter's own process knows it, which `why --live-view` reads.
 
 Namespaces: with `?key_prefix=prod:` in the URL, or LOCK_KEY_PREFIX=prod:, only keys of that namespace are
-seen, and the prefix may be left out of keys.
+shown, and you may leave the prefix out of keys.
 
 Owners: 32 hexadecimal digits name one grant, and prove ownership of it: with them a lock can be
-released. Lists show the first four, enough to tell holders apart and safe to paste into a chat; `show`
-and `list --owners` show all, for `release --expect-owner`. Passwords are never printed.
+released. Lists show the first four digits, enough to tell holders apart and safe to paste into a chat. `show`
+and `list --owners` show all digits, for `release --expect-owner`. Passwords are never printed.
 
 Examples:
   lockctl list --prefix lock:
@@ -38,31 +41,31 @@ Examples:
 
 pub(super) const RUN: &str = "\
 Exit codes:
-  the command's own, or 128 + n if signal n ended it; and
+  the command's code, or 128 + n if signal n ended it; and
   75  busy: the lock stayed taken, and the command was not run
   0   also: it was done before (--once-for), or the lock was taken (--on-busy skip); the command was not run
   76  lost: the lock was lost while the command ran, and the command was stopped
   69  the store could not be reached, or refused; the command was not run, or has ended well and may not be
       marked as done (--once-for)
-  126, 127  the command cannot be executed, or is not there
-  2   the command line makes no sense
+  126, 127  the command cannot be executed, or does not exist
+  2   the command line is wrong
 
 Environment of the command:
   LOCK_KEY       the key
   LOCK_TOKEN     the fencing token of this grant: send it along with every write
-  LOCK_DEADLINE  until when the lock is held if lockctl renews it no more, in ms since 1970
+  LOCK_DEADLINE  when the lease ends unless lockctl renews it again, in ms since 1970
 
-  LOCK_URL is removed, because it may hold a password, unless --pass-url is given. A lockctl, or a service, that
-  is called by the command and reads LOCK_URL needs that.
+  LOCK_URL is removed, because it may hold a password. --pass-url keeps it, for a command that calls lockctl or
+  a service that reads LOCK_URL.
 
-The command gets a process group of its own, and the terminal if lockctl has it: Ctrl-C and Ctrl-Z work as
+The command gets its own process group, and the terminal if lockctl has it: Ctrl-C and Ctrl-Z work as
 without lockctl. In a pipeline it gets the terminal when it first reads from it.
 
 Signals: HUP, INT, QUIT, TERM, USR1 and USR2 reach the command, also while it is stopped. From the first HUP,
-INT, QUIT or TERM on it has --grace to end. Then its whole group gets KILL. TSTP stops the command and CONT
-continues it. A signal that lockctl was started to ignore, as by nohup, is ignored by both (on Linux).
+INT, QUIT or TERM on, it has --grace to end. Then its whole group gets KILL. TSTP stops the command and CONT
+continues it. If lockctl was started to ignore a signal, as by nohup, both ignore it (on Linux).
 
-When the lock is lost, and when the command has ended and left processes behind, the group gets TERM, and KILL
+If the lock is lost, or the command has ended and left processes behind, the group gets TERM, and KILL
 after --grace. Only then is the lock released. If lockctl itself is killed, the group is killed with it. If
 lockctl is stopped for longer than the lease, for example by Ctrl-Z, the group is ended when the lease ends.
 

@@ -29,21 +29,21 @@ pub(crate) use run::{OnBusy, Run};
 const URL: &str = "LOCK_URL";
 const PREFIX: &str = "LOCK_KEY_PREFIX";
 
-/// Shows who holds and who waits for distributed locks, across the whole fleet, by reading their store; and runs commands under
+/// Shows the holders and waiters of distributed locks in Redis, Valkey or PostgreSQL, across the whole fleet. Also runs commands under
 /// a lock.
 #[derive(Debug, Parser)]
 #[command(name = "lockctl", version, after_help = MORE, subcommand_required = true, arg_required_else_help = true)]
 pub(crate) struct Args {
     /// The store of the locks: `redis://user:password@host:port/db` (only the host is needed) for one server or any node of a
-    /// cluster, redis+unix:///path, redis+sentinel://host,…/service, redis+cluster://host,…, redlock://host,host,host for a quorum;
-    /// rediss://, rediss+sentinel://, rediss+cluster:// and redlocks:// over TLS, with the authorities of this machine, or of --ca;
-    /// postgres://user:password@host/database
+    /// cluster, redis+unix:///path, redis+sentinel://host,…/service, redis+cluster://host,…, redlock://host,host,host for a quorum,
+    /// postgres://user:password@host/database for PostgreSQL. Over TLS: rediss://, rediss+sentinel://, rediss+cluster://, redlocks://,
+    /// and ?sslmode=verify-full for PostgreSQL, with the authorities of this machine, or of --ca
     /// [env: LOCK_URL]
     // Read from the environment by `url`: clap would name it in the usage of every mistake, as if it were required.
     #[arg(long, global = true, value_name = "URL")]
     url: Option<String>,
 
-    /// Trust servers whose certificate was signed by an authority in this file (PEM), and no others; as ?ca=FILE in the URL
+    /// Trust only servers whose certificate was signed by an authority in this file (PEM); as ?ca=FILE in the URL
     #[arg(long, global = true, value_name = "FILE")]
     ca: Option<PathBuf>,
 
@@ -55,7 +55,7 @@ pub(crate) struct Args {
     #[arg(long, global = true, value_name = "FILE")]
     cert_key: Option<PathBuf>,
 
-    /// Print JSON for programs, exact where the table is cut or made fit for a terminal
+    /// Print JSON for programs: complete and exact, where the table is cut for a terminal
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
@@ -63,26 +63,26 @@ pub(crate) struct Args {
     pub(crate) action: Action,
 }
 
-/// What to do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Action {
     /// List every lock that is held, what hurts most first
     List(Wanted),
     /// Show one lock with its full owner
     Show {
-        /// The key, as in Redis
+        /// The key, as in the store
         #[arg(value_parser = values::key)]
         key: LockKey,
     },
     /// Say in one answer who holds a lock, whether that process lives, who waits, and whether it is safe to force
     ///
-    /// What Redis knows is enough for most of it: a lease that is renewed on time has a living process. The live views of
+    /// The store is enough for most of it: a lease that is renewed on time has a living process. The live views of
     /// the processes add the caller that has the lock now, its fencing token, the clock, and every caller that waits.
     ///
-    /// Of a quorum it says what each member has, whether its vote counts, and if not why and for how long, and whether
-    /// locks are granted at all.
+    /// For a quorum it also shows what each member has and whether its vote counts. If a vote does not count, it says why
+    /// and for how long. It says whether locks are granted at all.
     Why {
-        /// The key, as in Redis
+        /// The key, as in the store
         #[arg(value_parser = values::key)]
         key: LockKey,
         /// The live view of a process, such as http://shop-7f:9464; may be repeated, or separated by commas. `{host}` stands
@@ -93,10 +93,10 @@ pub(crate) enum Action {
         )]
         views: Vec<Address>,
     },
-    /// Tell who blocked whom on which key: the last contended waits that are over, as each process remembers them
+    /// Show who blocked whom on which key: the last contended waits that have ended, as each process remembers them
     ///
-    /// A process keeps the last 128 of 10 ms and more; those of one call site for another on one key are one line. What waits
-    /// now is told by `why` and by the live view.
+    /// A process keeps the last 128 waits of 10 ms and more. Waits of one call site for another on one key are one line.
+    /// `why` and the live view show the callers that wait now.
     Contention {
         /// The live view of a process, such as http://shop-7f:9464; may be repeated, or separated by commas. `{host}` stands
         /// for the host of each that has a lock now: http://{host}:9464
@@ -108,43 +108,44 @@ pub(crate) enum Action {
         #[command(flatten)]
         scope: Scope,
     },
-    /// Tell who leads an election, what it announced, and who stands for it
+    /// Show who leads an election, what the leader announced, and who stands for it
     ///
-    /// Who stands for it is not known to a quorum.
+    /// A quorum does not know who stands for it.
     Leader {
         /// The name of the election
         #[arg(value_parser = values::key)]
         name: LockKey,
     },
-    /// List the jobs that have a period: which are overdue and by how much, and who ran each last, and when
+    /// List the jobs that have a period: which are overdue and by how much, and which process ran each last, and when
     ///
     /// A job is overdue when a run that succeeds has been missing for more than a tenth of its period. The store remembers a
-    /// job for ten periods after its last run, at most a week longer than one.
+    /// job for ten periods after its last run, at most a week longer than one period.
     ///
-    /// Below them: what is done once for a version, when and by whom. `forget` has it done again.
+    /// The work that is done once for a version follows, with the time and the process. `forget` lets it run again.
     Jobs(Scope),
-    /// Forget that the work under a lock is done for a version, as `run --once-for` has marked it, so that it is done again
+    /// Remove the mark of `run --once-for` that the work under a lock is done for a version, so that it runs again
     ///
-    /// A command that runs now is not stopped, and marks it again when it ends well. An audit event says on standard error who did it.
+    /// A command that runs now is not stopped, and marks the work again when it ends well. An audit event on standard error
+    /// says who removed the mark.
     Forget {
-        /// The key, as in Redis
+        /// The key, as in the store
         #[arg(value_parser = values::key)]
         key: LockKey,
         /// The version
         #[arg(value_parser = values::version)]
         version: JobVersion,
     },
-    /// List who has a lock and who waits for it in the server's queue, first come first
+    /// List the holder of a lock and its waiters in the store's queue, first come first
     ///
-    /// A quorum keeps no queue: its members say who has the lock.
+    /// A quorum does not keep a queue: its members only name the holder.
     Waiters {
-        /// The key, as in Redis
+        /// The key, as in the store
         #[arg(value_parser = values::key)]
         key: LockKey,
     },
     /// Show the list, or one lock, again every second until Ctrl-C
     Watch {
-        /// The key, as in Redis; without it, every lock
+        /// The key, as in the store; without it, every lock
         #[arg(value_parser = values::key)]
         key: Option<LockKey>,
         #[command(flatten)]
@@ -152,13 +153,13 @@ pub(crate) enum Action {
     },
     /// Take a lock away from its holder, if it is still the one that you saw
     ///
-    /// The comparison and the deletion are one step on the server. A process of ours is told at once who
-    /// did it and why, and reports the loss as `revoked`; one that hears nothing at the moment finds out
-    /// with its next renewal, a third of its lease later at most, and may go on writing until then: only
-    /// a resource that checks fencing tokens is safe in between. Clients of other libraries are not told.
-    /// An audit event says on standard error who did it, and why.
+    /// The comparison and the deletion are one step on the server. A process of this library gets a message with
+    /// your name and reason, and reports the loss as `revoked`. A process that does not receive it notices at its
+    /// next renewal, at most a third of its lease later. It may go on writing until then: only a resource that
+    /// checks fencing tokens is safe in between. Clients of other libraries get no message. An audit event on
+    /// standard error says who did it, and why.
     Release {
-        /// The key, as in Redis
+        /// The key, as in the store
         #[arg(value_parser = values::key)]
         key: LockKey,
         #[command(flatten)]
@@ -167,18 +168,18 @@ pub(crate) enum Action {
         #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
         reason: String,
     },
-    /// Show what each node of the store says of a lock: of a quorum, each member
+    /// Show what each node of the store says about a lock; in a quorum, each member
     Sync {
-        /// The key, as in Redis
+        /// The key, as in the store
         #[arg(value_parser = values::key)]
         key: LockKey,
     },
     /// Show the servers behind the URL: masters, replicas, sentinels, members of a quorum, and what is wrong with them
     Topology,
-    /// Examine what is behind the store: settings, permissions, poolers, standbys. What works, what is lost, what to set
+    /// Examine the servers of the store: settings, permissions, poolers, standbys. Says what works, what does not, and what to set
     ///
-    /// Of PostgreSQL so far; a store that does not examine its servers says so, with code 3. Code 4 is that no lock can be taken, and 3
-    /// that something could not be found out; with warnings alone it is 0.
+    /// Only PostgreSQL so far; other stores say that they do not examine their servers, with code 3. Code 4: no lock can be taken.
+    /// Code 3: something could not be found out. With warnings alone, the code is 0.
     Doctor,
     /// Look after the members of a quorum, which a URL such as redlock://host,host,host names
     Quorum {
@@ -187,8 +188,8 @@ pub(crate) enum Action {
     },
     /// Write Grafana dashboards, Prometheus alerts with a runbook for each, and recording rules into a folder
     ///
-    /// They are those of this version, for what services of the same version export. What somebody changed in the folder is not
-    /// overwritten without --force; what an older version wrote, and nobody changed, is.
+    /// They are for services of the same version as this program. A file that you changed in the folder is overwritten only
+    /// with --force. A file of an older version that was not changed is overwritten.
     Dashboards(Dashboards),
     /// Run a command under a lock: what flock(1) is for one host, for the whole fleet
     #[cfg(unix)]
@@ -207,44 +208,44 @@ pub(crate) enum Action {
     },
 }
 
-/// Where to write dashboards, and what is particular to a fleet.
+/// Where to write dashboards, and the settings of a fleet.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Dashboards {
-    /// Write into this folder, which is made if it is not there
+    /// Write into this folder, and create it if it is missing
     #[arg(long, value_name = "DIR", required_unless_present = "settings")]
     pub(crate) to: Option<PathBuf>,
 
-    /// Set what differs from fleet to fleet; may be repeated
+    /// Adapt the files to your fleet; may be repeated
     #[arg(long = "set", value_name = "NAME=VALUE", requires = "to")]
     pub(crate) set: Vec<String>,
 
-    /// Overwrite what somebody changed too
+    /// Overwrite changed files too
     #[arg(long, requires = "to")]
     pub(crate) force: bool,
 
-    /// Print what --set can set, with what it is if nobody does, and write nothing
+    /// Print the names that --set takes, with their defaults, and write nothing
     #[arg(long, conflicts_with = "to")]
     settings: bool,
 }
 
-/// What to do with a quorum.
+/// The commands for a quorum.
 #[derive(Debug, Subcommand)]
 pub(crate) enum QuorumAction {
     /// Declare that no member has granted a lock that may still be held, so that all of them count from now on
     ///
-    /// For a quorum that is new, or whose users all stand still: a member that began with empty data otherwise does not
-    /// count for the longest lease there may be. Done while locks are held, it can let two processes hold one.
+    /// For a new quorum, or one whose users are all stopped. Otherwise a member that began with empty data does not
+    /// count for the longest possible lease. If locks are held meanwhile, two processes may then hold one lock.
     Init,
 }
 
-/// Whom to take a lock from.
+/// The holder to take a lock from.
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct Expected {
     /// The owner that `show` printed, all 32 digits
     #[arg(long = "expect-owner", value_name = "OWNER", value_parser = values::owner)]
     pub(crate) owner: Option<OwnerId>,
-    /// For a lock of another library: its value, as `show` printed it; `hex:…` where it is no plain text
+    /// For a lock of another library: its value, as `show` printed it; `hex:…` if it is not plain text
     #[arg(long = "expect-value", value_name = "VALUE", value_parser = values::value)]
     pub(crate) value: Option<values::Bytes>,
 }
@@ -255,7 +256,7 @@ pub(crate) struct Wanted {
     #[command(flatten)]
     pub(crate) scope: Scope,
 
-    /// Show owners in full, so that they can be quoted to `release`
+    /// Show owners in full, as `release` needs them
     #[arg(long)]
     pub(crate) owners: bool,
 }
@@ -263,7 +264,7 @@ pub(crate) struct Wanted {
 /// Where to look.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Scope {
-    /// Only keys that begin with this, after the namespace; then strings of other clients count as locks too
+    /// Only keys that begin with this, after the namespace. Strings of other clients then count as locks too
     #[arg(long, value_name = "P")]
     pub(crate) prefix: Option<String>,
 
@@ -278,7 +279,7 @@ impl Args {
     pub(crate) fn url(&self) -> Result<String, LockError> {
         let mut url = match &self.url {
             Some(url) => url.clone(),
-            // There is no fall-back: what is seen on another store than the one that is meant looks like an answer.
+            // A default store is not assumed: the locks of a wrong store would look like an answer.
             None => variable(URL)?.ok_or_else(|| {
                 let outer = std::env::var_os("LOCK_TOKEN")
                     .map_or("", |_| "; the `lockctl run` around it keeps its own without --pass-url");
@@ -294,14 +295,14 @@ impl Args {
         }
         Ok(match variable(PREFIX)? {
             Some(prefix) if !url.contains("key_prefix=") => {
-                // What would end the parameter is no part of a prefix, and is refused as that.
+                // A character that would end the parameter cannot be part of a prefix, so it is refused.
                 with_parameter(&url, "key_prefix", &prefix.replace('&', "%26").replace('#', "%23"))
             }
             _ => url,
         })
     }
 
-    /// Reads the command line. Ends the process with usage and status 2 if it makes no sense.
+    /// Reads the command line. Ends the process with usage and status 2 if it is wrong.
     pub(crate) fn parse_or_exit() -> Self {
         Self::try_parse().unwrap_or_else(|error| match error.kind() {
             ErrorKind::DisplayHelp

@@ -8,18 +8,18 @@ use lock_core::{LockKey, Wait};
 
 use crate::values;
 
-/// What to run, and how.
+/// The command to run, and its lock.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Run {
-    /// The key, as in Redis
+    /// The key, as in the store
     #[arg(value_parser = values::key)]
     pub(crate) key: LockKey,
 
-    /// How long others wait after this host has died; the lease is renewed while the command runs
+    /// How long others wait after this host has died. The lease is renewed while the command runs
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = values::ttl)]
     pub(crate) ttl: Duration,
 
-    /// How long to wait for a lock that is taken: a time such as 90s, `none` or `forever`; with `--on-busy skip` none, unless it is given
+    /// How long to wait for a lock that is taken: a time such as 90s, `none` or `forever`. The default with `--on-busy skip` is `none`
     #[arg(
         long,
         value_name = "TIME",
@@ -33,16 +33,16 @@ pub(crate) struct Run {
     #[arg(short = 'n', long, conflicts_with = "wait")]
     pub(crate) nonblock: bool,
 
-    /// Share the lock with others that take it so, as readers do
+    /// Share the lock with other readers
     #[arg(short = 's', long)]
     pub(crate) shared: bool,
 
-    /// Run the command once for this version: not if it is done before, by whoever, which is code 0 too; it is done when the command
-    /// has ended with code 0
+    /// Run the command once for this version. It is done when a command has ended with code 0, on any host; later runs skip it, also
+    /// with code 0
     #[arg(long, value_name = "VERSION", value_parser = values::version, conflicts_with_all = ["shared", "min_hold"])]
     pub(crate) once_for: Option<JobVersion>,
 
-    /// What to do if it stays taken: `fail` with code 75, or `skip` the command with code 0
+    /// If the lock stays taken: `fail` with code 75, or `skip` the command with code 0
     #[arg(long, value_name = "WHAT", default_value = "fail", value_enum)]
     pub(crate) on_busy: OnBusy,
 
@@ -54,11 +54,11 @@ pub(crate) struct Run {
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub(crate) min_hold: Option<Duration>,
 
-    /// Have alerts call the run stuck when it is older than this; default: never, for a command takes as long as it takes
+    /// Let alerts call the run stuck when it is older than this. The default is never
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub(crate) stuck_after: Option<Duration>,
 
-    /// How long the command may take to end after the first signal that asks for it, before it is killed
+    /// How long the command may take to end after the first signal, before it is killed
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = values::duration)]
     pub(crate) grace: Duration,
 
@@ -66,7 +66,7 @@ pub(crate) struct Run {
     #[arg(long)]
     pub(crate) pass_url: bool,
 
-    /// Leave the command in this process group; what it starts itself is then not ended with it
+    /// Leave the command in this process group. Processes that it starts are then not ended with it
     #[arg(long)]
     pub(crate) foreground: bool,
 
@@ -75,7 +75,7 @@ pub(crate) struct Run {
     pub(crate) command: Vec<OsString>,
 }
 
-/// What to do if the lock stays taken.
+/// The end of the run if the lock stays taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum OnBusy {
     Fail,

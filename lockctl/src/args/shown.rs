@@ -1,4 +1,4 @@
-//! What a message may show of a command line.
+//! The parts of a command line that a message may show.
 
 /// Takes out of URLs what stands before the host and after it, also of those whose scheme is missing or none.
 pub(super) fn without_credentials(text: &str) -> String {

@@ -16,7 +16,7 @@ use crate::end::{End, Failure, complain};
 use crate::output::{Output, Table};
 use crate::{listing, record};
 
-/// What one process remembers.
+/// The waits that one process remembers.
 struct Seen {
     host: Option<String>,
     pid: u64,

@@ -10,7 +10,7 @@ use crate::output::Output;
 use crate::{members, record};
 use lock_core::store::text::{human, visible};
 
-/// What an election writes before what its leader announces.
+/// The text that an election writes before its leader's announcement.
 const MARK: char = '@';
 
 pub(crate) async fn leader(fleet: &FleetReader, name: &LockKey, out: &mut Output) -> Result<End, Failure> {

@@ -1,4 +1,4 @@
-//! What can be asked, a file for each.
+//! The commands, a file for each.
 
 pub(crate) mod contention;
 pub(crate) mod dashboards;

@@ -1,4 +1,4 @@
-//! What the members of a quorum say of a key, the beginning of a quorum, and what is done at all of its members.
+//! The commands for a quorum: what its members say about a key, its beginning, and steps at all of its members.
 
 use lock_core::inspect::FleetReader;
 use lock_core::store::Freed;

@@ -88,7 +88,7 @@ async fn look(fleet: &FleetReader, key: Option<&LockKey>, wanted: &Wanted, as_js
     Ok(Look::Text(text))
 }
 
-/// Shows a snapshot in place of the one before, or below it where there is no screen.
+/// Shows a snapshot in place of the one before, or below it if the output is not a screen.
 fn frame(text: &str, out: &mut Output) -> Result<(), Failure> {
     let clear = if out.is_terminal() { "\u{1b}[H\u{1b}[2J" } else { "" };
     let end = if out.is_terminal() { "\nCtrl-C ends" } else { "\n" };

@@ -1,4 +1,4 @@
-//! What is done for which version: as a table and as JSON.
+//! The work that is done for a version: as a table and as JSON.
 
 use lock_core::store::text::human;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! What is remembered of jobs: as text, as a table and as JSON.
+//! The records of jobs: as text, as a table and as JSON.
 
 use lock_core::LockKey;
 use lock_core::inspect::{EntryState, LockEntry};

@@ -1,4 +1,4 @@
-//! What a scan found.
+//! The result of a scan.
 
 pub(crate) mod done;
 pub(crate) mod job;
@@ -18,9 +18,9 @@ use lock_core::store::text::{human, visible};
 #[derive(Default)]
 pub(crate) struct Listing {
     pub(crate) entries: Vec<LockEntry>,
-    /// What is remembered of jobs, by the key of their lock: the latest first, then those that failed last.
+    /// The records of jobs, by the key of their lock. Overdue jobs come first, then jobs whose last run failed.
     pub(crate) jobs: Vec<(LockKey, JobRecord)>,
-    /// What is done for which version, by the key of the lock.
+    /// The work that is done for a version, by the key of the lock.
     pub(crate) done: Vec<(LockKey, DoneMark)>,
     pub(crate) truncated: bool,
     /// How many strings look like locks of other clients but were not requested, and one of them.

@@ -7,9 +7,9 @@ use lock_core::inspect::{EntryState, LockEntry};
 
 /// One lock.
 pub(crate) struct Joint<'a> {
-    /// What each member has, in the order of the URL.
+    /// The answer of each member, in the order of the URL.
     pub(crate) at: Vec<Option<&'a LockEntry>>,
-    /// What most of them have.
+    /// The lock as a majority has it.
     pub(crate) entry: &'a LockEntry,
     /// How many have that.
     pub(crate) count: usize,
@@ -57,7 +57,7 @@ impl<'a> Joint<'a> {
     }
 
     /// Returns the lock as the members together have it: with the lease that so many have, since the first of them
-    /// granted it. One that lost the claim has it again as if it were new.
+    /// granted it. A member that lost the claim and got it back has it as if it were new.
     pub(crate) fn whole(&self) -> LockEntry {
         let mut whole = self.same().max_by_key(|entry| entry.held_for).unwrap_or(self.entry).clone();
         whole.holder.ttl_left = self.lease_left();

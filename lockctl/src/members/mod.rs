@@ -32,14 +32,14 @@ pub(crate) const NO_QUEUE: &str = "a quorum keeps no queue: who waits polls, and
 /// The members of a quorum.
 pub(crate) struct Members(Vec<Arc<FleetReader>>);
 
-/// What to ask each of them.
+/// A question to each member.
 #[derive(Clone)]
 pub(crate) enum Question {
     Every(Wanted),
     One { key: LockKey, owners: bool },
 }
 
-/// What they said, in the order of the URL.
+/// The answers, in the order of the URL.
 pub(crate) struct View {
     pub(crate) nodes: Vec<String>,
     pub(crate) said: Vec<Result<Listing, LockError>>,
@@ -52,7 +52,7 @@ impl Members {
         Self(members.into_iter().map(Arc::new).collect())
     }
 
-    /// Asks every member at once. One that gives no answer is part of the view.
+    /// Asks every member at once. A member that does not answer is part of the view.
     pub(crate) async fn ask(&self, question: &Question) -> View {
         let mut asking = JoinSet::new();
         for (at, member) in self.0.iter().enumerate() {
@@ -157,7 +157,7 @@ impl View {
                 *newest = record;
             }
         }
-        // One member that has a mark is enough, as for whoever asks whether it is done.
+        // One member that has a mark is enough, as in `LockManager::done`.
         let mut done: BTreeMap<(&LockKey, &JobVersion), &DoneMark> = BTreeMap::new();
         for (key, mark) in self.said.iter().flatten().flat_map(|listing| &listing.done) {
             let oldest = done.entry((key, &mark.version)).or_insert(mark);

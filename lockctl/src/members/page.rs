@@ -1,4 +1,4 @@
-//! What the members of a quorum say, for people and for programs.
+//! Prints the answers of a quorum's members, for people and for programs.
 
 use lock_core::{LockError, LockKey};
 use serde_json::{Value, json};

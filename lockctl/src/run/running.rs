@@ -26,7 +26,7 @@ pub(super) struct Running<'a> {
     events: &'a mut Events,
     target: Target,
     sentinel: Sentinel,
-    /// Of a command in a group of its own.
+    /// For a command in its own process group.
     foreground: Option<Foreground>,
     grace: Duration,
     ended: Option<WaitStatus>,

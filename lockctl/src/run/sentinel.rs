@@ -69,7 +69,7 @@ impl Sentinel {
     }
 }
 
-/// What the sentinel knows, and what it has done.
+/// The state of the sentinel: what it knows, and what it has done.
 struct Watch {
     clock: Clock,
     grace: Duration,

@@ -92,7 +92,7 @@ impl Events {
         poll_fn(|cx| self.poll(cx)).await
     }
 
-    /// Waits for a signal that ends this process, as long as there is no command.
+    /// Waits for a signal that ends this process, before the command runs.
     pub(super) async fn end(&mut self) -> Signal {
         loop {
             match self.next().await {

@@ -45,7 +45,7 @@ pub(super) fn enter_foreground(parent: i32) {
     }
 }
 
-/// Who has the terminal while a command runs in a group of its own.
+/// Decides which process group has the terminal while a command runs in its own group.
 pub(super) struct Foreground {
     group: Pid,
     own: Pid,
@@ -55,14 +55,14 @@ pub(super) struct Foreground {
     had_it: bool,
 }
 
-/// What to do about a command that was stopped.
+/// The reaction to a command that was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stopped {
     /// It has the terminal now.
     Continue,
     /// Its whole job stops, as it would without this process, so that the shell sees it.
     Suspend,
-    /// Somebody stopped the command alone.
+    /// Another process stopped only the command.
     Leave,
 }
 

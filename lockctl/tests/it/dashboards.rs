@@ -1,4 +1,4 @@
-//! What is written for Grafana and Prometheus.
+//! The files for Grafana and Prometheus.
 
 use std::fs;
 use std::path::PathBuf;
@@ -42,7 +42,9 @@ fn dashboards_are_those_of_the_repository_with_a_runbook_for_each_alert() {
         let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../dashboards").join(name);
         fs::read_to_string(file).unwrap()
     };
-    for name in ["alerts.yml", "recording_rules.yml", "alertmanager.yml", "grafana/dashboards/on-call.json"] {
+    for name in
+        ["alerts.yml", "recording_rules.yml", "alertmanager.yml", "prometheus.yml", "grafana/dashboards/on-call.json"]
+    {
         assert_eq!(folder.read(name), checked_in(name), "{name}");
         assert!(ended.stdout.contains(&format!("wrote {name}\n")), "{ended:?}");
     }

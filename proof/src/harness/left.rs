@@ -34,6 +34,12 @@ fn of(server: &RedisServer) -> Vec<String> {
     keys.iter().filter_map(left).collect()
 }
 
+/// Returns whether a key is the token counter that another library keeps for each lock. Without it, a lock that was lost
+/// would draw an old token again, so it is not a fault that it stays.
+pub(crate) fn is_counter(key: &str) -> bool {
+    key.starts_with("redisson_lock_token:")
+}
+
 /// Two kinds of keys stay for good: the source of tokens, and the birth of a quorum member's data. The keys that
 /// remember jobs, tokens and members have an expiry. So has the place of a killed process in a queue: it expires, or
 /// the next acquire removes it.

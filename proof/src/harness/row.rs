@@ -68,7 +68,8 @@ pub(crate) async fn run(setting: Setting, history: &Path, until: Until) -> Resul
     outcome.tally = world.fleet.stop().await;
     world.read_sets();
     for key in left::after(&*world.servers) {
-        world.recorder.record(&Record::Left { key });
+        let counter = Some(left::is_counter(&key));
+        world.recorder.record(&Record::Left { key, counter });
     }
     Ok(outcome)
 }

@@ -29,6 +29,7 @@ pub(crate) fn page(folder: &Path) -> Result<String, String> {
     let no_run = |why: String| format!("{} is no folder of a run: verdicts.json: {why}", folder.display());
     let text = std::fs::read_to_string(path).map_err(|error| no_run(error.to_string()))?;
     let judged: Judged = serde_json::from_str(&text).map_err(|error| no_run(error.to_string()))?;
+    let (fault_count, fault_kinds) = judged.faults.split_once(": ").unwrap_or(("0", "none"));
     let agree = if judged.agreed { "Both checkers say the same of it." } else { "**The checkers disagree.**" };
     let missing = if kept.missing.is_empty() {
         String::new()
@@ -60,8 +61,8 @@ pub(crate) fn page(folder: &Path) -> Result<String, String> {
         String::new()
     } else {
         format!(
-            "Who held one lock, a line for each process: holds in blue, what began while another still held it in red, faults as shades. `proof/published/report.html` has such a line for each row,
-and names the call sites and tokens of whatever one points at.\n\n{}",
+            "The pictures show one lock, with a line for each process. A hold is blue, a hold that began while another process still held the lock is red, and faults are shaded.
+`proof/published/report.html` has such a picture for each row. Point at a hold to see its call site and token.\n\n{}",
             pictures.concat()
         )
     };
@@ -78,13 +79,13 @@ and names the call sites and tokens of whatever one points at.\n\n{}",
             String::new()
         } else {
             format!(
-                "\n\nThere was no room for the history of {}; `lock-proof` writes the whole of it.",
+                "\n\nThe repository keeps at most two megabytes of histories. It lacks these rows: {}. `lock-proof` writes all of them.",
                 names.join(", ")
             )
         };
         format!(
-            "The history of {which} is in the repository. Whoever does not believe our checker reads the second one, and asks that:\n\n```sh
-python3 proof/check.py proof/published/history.jsonl.xz   # what is right and wrong in it, a line for each row\n```{less}\n\n"
+            "The history of {which} is in the repository. If you do not trust this library's checker, read the second one, and run it:\n\n```sh
+python3 proof/check.py proof/published/history.jsonl.xz   # a line for each row, with its faults\n```{less}\n\n"
         )
     } else {
         String::new()
@@ -92,20 +93,23 @@ python3 proof/check.py proof/published/history.jsonl.xz   # what is right and wr
     Ok(format!(
         "# Proof
 
-Nobody should have to believe us: `cargo run --release -p lock-proof` takes some minutes, starts servers of its own, and prints the table below. [What its rows mean, how each
-assumption is broken, and what is in its folder](../proof/README.md); [what a history is](../proof/schema.md), from which the second checker was written;
-[how another lock takes part](../proof/peers/README.md).
+You can check these results yourself: `cargo run --release -p lock-proof` takes some minutes, starts its own servers, and prints the table below.
+
+- [The README of the proof](../proof/README.md) says what the rows mean, how each assumption is broken, and what the output folder contains.
+- [The schema](../proof/schema.md) says what a history is. The second checker was written from it alone.
+- [Peers](../proof/peers/README.md) says how another lock takes part.
 
 ## A run
 
 Seed {}, {} minutes of faults for {} rows, {}, {}, a {} build.{resumed}{missing} {agree}{short}
 
-Faults that happened, {}.
+The run had {fault_count} faults: `{fault_kinds}`.
 
 {}
 
-For others the faults are the same in kind and number, none aimed at one of them, and settings are those that their documentation recommends. *Holds* for them says that nothing was seen
-in so many sections, not that nothing can be. All served: within {:?} after the faults had ended, or *never*.
+Other libraries get the same faults, in kind and number. No fault is aimed at one library, and each has the settings that its documentation recommends. *Holds* for another library means that no fault was seen
+in so many sections; it does not mean that there is none. A key from which tokens are drawn is not a key left: fencing needs it. `RFencedLock` keeps one for each lock, for ever, and this
+library one for each server (`distributed-lock:clock`). *All served after*: how long after the faults had ended every process had the lock, at most {:?}, or *never*.
 
 ```sh
 cargo run --release -p lock-proof -- --minutes {} --seed {}   # the same faults in the same order
@@ -113,16 +117,19 @@ cargo run --release -p lock-proof -- --minutes {} --seed {}   # the same faults 
 
 {}{}## What is promised, and what is not
 
-| while | ours | when it is broken |
+| while | this library promises | if it is broken |
 |---|---|---|
-| clocks run alike, a server keeps what it acknowledged, the holder looks before it writes, a member that forgot is left out | no two holders | two holders, for as long as a lease at most; the table shows it |
-| the resource checks tokens | no late write passes, whatever else is broken | a late write passes; the table shows it |
+| clocks run alike, a server keeps acknowledged writes, the holder checks before it writes, a member that forgot its data does not count | never two holders | two holders, for at most one lease; the table shows it |
+| the resource checks tokens | a late write never passes, also if everything else is broken | a late write passes; the table shows it |
 
 {FAILURES}
 ## If you see two holders
 
-Keep the folder of the run, or the times, keys and tokens of both holders with the log of the server, and open an issue with `lock-proof check` of the history. An overlap in a row whose
-assumptions are held is a fault of ours: the answer is its cause, the rule that was missing, and a test that fails without it.
+1. Keep the folder of the run. Otherwise keep the times, keys and tokens of both holders, and the log of the server.
+2. Run `lock-proof check` on the history.
+3. Open an issue with its output.
+
+An overlap in a row whose assumptions are held is a fault of this library. You get its cause, the missing rule, and a test that fails without the rule.
 ",
         options.seed,
         options.minutes,
@@ -130,7 +137,6 @@ assumptions are held is a fault of ours: the answer is its cause, the rule that 
         kept.server.split(" sha").next().unwrap_or_default(),
         kept.machine,
         kept.build,
-        judged.faults,
         table::table(&judged.verdicts, &kept.rows),
         harness::SERVED_WITHIN,
         options.minutes,

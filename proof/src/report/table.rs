@@ -30,6 +30,14 @@ pub(crate) fn word(verdict: &Verdict) -> &'static str {
     }
 }
 
+/// The keys that were left, and as a note the counters that fencing keeps.
+fn left(verdict: &Verdict) -> String {
+    match verdict.counters {
+        0 => verdict.left.to_string(),
+        counters => format!("{}, and {counters} token counters: one for each lock, for ever", verdict.left),
+    }
+}
+
 /// A Markdown table with one row for each subject and assumption.
 pub(crate) fn table(verdicts: &[Verdict], ran: &[Ran]) -> String {
     // The column appears only if a row has a set.
@@ -61,7 +69,7 @@ pub(crate) fn table(verdicts: &[Verdict], ran: &[Ran]) -> String {
             verdict.stale_arrived,
             verdict.stale_passed,
             excused(verdict.inversions, verdict.inversions_excused),
-            verdict.left,
+            left(verdict),
             served.map_or("**never**".to_owned(), |ms| format!("{}.{} s", ms / 1_000, ms % 1_000 / 100)),
         ));
     }

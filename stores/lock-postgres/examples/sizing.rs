@@ -1,9 +1,9 @@
-//! What autovacuum sees of a service that takes a thousand locks a second:
-//! `cargo run --release -p lock-postgres --example sizing -- [MINUTES [PAIRS_A_SECOND [URL]]]`, 10 and 1000 if nothing is said.
+//! Measures the load on autovacuum by a service that takes a thousand locks a second:
+//! `cargo run --release -p lock-postgres --example sizing -- [MINUTES [PAIRS_A_SECOND [URL]]]`, by default 10 and 1000.
 //!
 //! Without a URL it starts a server of its own, whose commits are not flushed to the disk: what is counted here does not depend on it.
-//! Of ten pairs of acquire and release eight take one of 10,000 keys, one takes one of 20 that others want too, so that there are queues
-//! between processes, and one takes a key that nobody uses again, such as that of an order. A process is a lock manager here: there are four.
+//! Eight of ten pairs of acquire and release take one of 10,000 keys. One pair takes one of 20 contended keys, so that processes queue.
+//! One pair takes a key that is never used again, such as that of an order. Four lock managers stand for processes.
 #![allow(clippy::disallowed_methods, reason = "measures in real time")]
 
 use std::error::Error;
@@ -22,7 +22,7 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 const PROCESSES: u64 = 4;
 const TASKS: u64 = 32;
 
-/// What is told of a table.
+/// The figures of a table.
 const SEEN: &str = "SELECT n_live_tup, n_dead_tup, n_tup_upd, n_tup_hot_upd, autovacuum_count, pg_relation_size(relid), \
                     pg_indexes_size(relid) FROM pg_stat_user_tables WHERE schemaname = 'lock_core' AND relname = $1";
 
@@ -87,7 +87,7 @@ async fn main() -> Outcome<()> {
 /// Takes and releases locks, one every so often.
 async fn load(locks: LockManager, name: u64, every: Duration, counts: Arc<Counts>) {
     let mut due = interval(every);
-    // What a slow second has left undone is made up for.
+    // The next seconds catch up on the pairs that a slow second missed.
     due.set_missed_tick_behavior(MissedTickBehavior::Burst);
     for round in 0_u64.. {
         due.tick().await;
@@ -106,7 +106,7 @@ async fn load(locks: LockManager, name: u64, every: Duration, counts: Arc<Counts
     }
 }
 
-/// What PostgreSQL says of a table.
+/// Reads the statistics of PostgreSQL about a table.
 struct Table {
     live: i64,
     dead: i64,

@@ -78,7 +78,7 @@ BEGIN
     statement timestamptz
   ) WITH (fillfactor = 50);
 
-  -- What is remembered of the last run of a job.
+  -- The record of the last run of a job.
   CREATE TABLE lock_core.job (
     key text COLLATE "C" PRIMARY KEY,
     every_ms bigint NOT NULL,
@@ -100,7 +100,7 @@ BEGIN
     PRIMARY KEY (key, version)
   );
 
-  -- What the holder of a lock waits for.
+  -- The lock that the holder of a lock waits for.
   CREATE TABLE lock_core.blocked (
     key text COLLATE "C" PRIMARY KEY,
     owner uuid NOT NULL,

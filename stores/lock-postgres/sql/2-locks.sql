@@ -28,9 +28,9 @@ CREATE OR REPLACE FUNCTION lock_core.presence_v1(inbox text) RETURNS bigint
 LANGUAGE sql IMMUTABLE
 RETURN hashtextextended(inbox, 7301);
 
--- Begins a call. What is set here lasts until the commit, and no longer, so it stays with no connection of a pooler. A call waits for a
--- locked row for a second: with no limit its session would wait for as long as the other transaction stands idle. The notice that a wait
--- for a standby was cancelled must reach the client, which takes the commit for unknown then.
+-- Begins a call. The settings last until the commit, so a pooler's connection does not keep them. A call waits at most a second for a
+-- locked row. Without that limit, its session would wait for as long as the other transaction is idle. The client must receive the
+-- notice that a wait for a standby was cancelled, because the commit is then unknown.
 CREATE OR REPLACE FUNCTION lock_core.must_read_committed() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

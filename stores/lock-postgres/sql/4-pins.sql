@@ -42,7 +42,7 @@ BEGIN
     RAISE EXCEPTION 'the lock % is not held under the token %: it was lost, and may belong to somebody else; roll back', quote_literal(k), t
       USING ERRCODE = 'LK001';
   END IF;
-  -- Inspectors see the pin by this lock. Nothing waits for it, and it waits for nothing.
+  -- Inspectors see the pin by this lock. It never waits, and no session waits for it.
   PERFORM pg_try_advisory_xact_lock_shared(lock_core.pin_number(k));
   -- The check below belongs to the end of the transaction, also where the program has called for immediate checks.
   SET CONSTRAINTS lock_core.check_pin DEFERRED;

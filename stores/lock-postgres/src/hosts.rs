@@ -167,7 +167,7 @@ pub(crate) async fn race<T: Send + 'static>(
     }
 }
 
-/// Makes one error of those of several hosts or addresses. One that a person must mend decides.
+/// Makes one error of those of several hosts or addresses. An error that a person must fix takes precedence.
 fn together(mut refused: Vec<LockError>) -> LockError {
     if let Some(place) = refused.iter().position(|error| error.kind() == LockErrorKind::Misconfigured) {
         return refused.swap_remove(place);

@@ -1,4 +1,4 @@
-//! Who holds which lock, for people and for programs.
+//! Lists the holders of locks, for people and for programs.
 
 use lock_core::{LockKey, Result};
 use lock_store::{Freed, Inspector, JobRecord, JobRecords as _, LockEntry, Revocation, ScanPage, ScanPosition, Waiter};

@@ -55,7 +55,7 @@ async fn hear<F: Future<Output = Result<()>>>(settings: &Settings, sweep: impl F
         return Err(not_heard());
     }
     let (channel, id) = (format!("{}_{}", settings.schema, inbox.id()), inbox.id().to_string());
-    // What is said to everybody comes over the other.
+    // Messages to all processes come over the other channel.
     session.run(&format!("LISTEN \"{channel}\"; LISTEN \"{}_revoked\"", settings.schema)).await?;
     session.ask("SELECT pg_catalog.pg_notify($1, 'hello')", &[(&channel, Type::TEXT)]).await?;
     loop {
@@ -65,7 +65,7 @@ async fn hear<F: Future<Output = Result<()>>>(settings: &Settings, sweep: impl F
             None => return Err(not_heard()),
         }
     }
-    // Held for as long as somebody listens: whoever grants tries to get it.
+    // Held for as long as this process listens. A session that grants a lock tries to get it.
     session
         .ask(&format!("SELECT pg_catalog.pg_advisory_lock({}.presence_v1($1))", settings.schema), &[(&id, Type::TEXT)])
         .await?;

@@ -1,4 +1,4 @@
-//! What a program sends in its own transaction, as text and values for any driver.
+//! The statements that a program sends in its own transaction, as text and values for any driver.
 
 use lock_core::{FencingToken, LockGuard};
 use lock_store::JobVersion;
@@ -46,7 +46,7 @@ pub fn pin(guard: &LockGuard) -> Statement {
 
 /// Lets the writes of a transaction through if no newer token was seen of this resource, for a lock of any store: of Redis too.
 ///
-/// Unlike [`pin`] it keeps nobody from being granted the lock; it refuses the writes of whoever had it before. SQLSTATE `LK002` if the
+/// Unlike [`pin`], it does not delay the next grant of the lock. It refuses the writes of earlier holders. SQLSTATE `LK002` if the
 /// token is stale: roll back.
 ///
 /// ```

@@ -138,7 +138,7 @@ impl Runner {
         Ok(Self { shared, renewals, _alive: alive })
     }
 
-    /// Asks, and waits for the answer. What is asked goes on if this is dropped, unless it is an acquire that was not sent.
+    /// Sends a call and waits for the answer. If this is dropped, the call goes on, except for an acquire that was not sent yet.
     pub(crate) async fn ask<Q, A>(
         &self,
         question: Q,

@@ -53,7 +53,7 @@ impl PostgresStore {
     /// The other parameters of libpq are honoured, or refused by name. Without a password in the URL, `PGPASSWORD` or a password file has
     /// it. Files are read again for each connection.
     ///
-    /// Of several hosts the one that takes writes is used. `connect_timeout=` bounds how long each of them may take to let in a session.
+    /// If the URL names several hosts, the store uses the one that takes writes. `connect_timeout=` bounds how long each of them may take to let in a session.
     ///
     /// # Errors
     ///

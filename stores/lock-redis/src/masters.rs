@@ -17,7 +17,7 @@ use lock_store::types::error::{LockError, Result};
 use lock_store::types::key::LockKey;
 use lock_store::types::url::StoreUrl;
 
-/// The masters of a store. What a cluster does goes to the heap, so that the futures of one server stay small.
+/// The masters of a store. The futures of a cluster are on the heap, so that the futures of one server stay small.
 #[derive(Debug)]
 pub(crate) enum Masters {
     One(Arc<Node>),

@@ -13,7 +13,7 @@ use lock_store::{
     MemberList, QuorumMember, Release, Renewal, Vote,
 };
 
-/// What happens to commands on their way to a member.
+/// The fate of commands on their way to a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Network {
     Up,
@@ -27,7 +27,7 @@ pub(crate) enum Network {
     Delays(Duration),
     /// Votes are executed so much later, also when nobody waits for them any more, and not answered.
     LateVotes(Duration),
-    /// The next vote arrives. Those after it are refused.
+    /// The next vote arrives. Later votes are refused.
     OneVote,
     /// Votes are refused.
     NoVotes,

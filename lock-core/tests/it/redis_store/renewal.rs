@@ -42,7 +42,7 @@ fn calls(server: &RedisServer, command: &str) -> u64 {
     line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
 }
 
-/// What another client writes to a key that was ours.
+/// The value that another client writes to a key of this library.
 fn steal(server: &RedisServer, key: &str) {
     server.command(&["SET", key, "theirs", "PX", "20000"]);
 }
@@ -81,7 +81,7 @@ async fn a_lease_is_raised_by_its_owner_alone_and_never_shortened_since_redis_7(
     assert_eq!(calls(&server, "eval") + calls(&server, "evalsha"), 3);
 }
 
-/// What stays of a lease after an early release has no owner, so nobody would notice that it lasts too long.
+/// The rest of a lease after an early release has no owner, so no process would notice that it lasts too long.
 #[tokio::test]
 #[limit]
 async fn a_renewal_that_arrives_after_its_release_lengthens_nothing() {
@@ -106,7 +106,7 @@ async fn a_renewal_that_arrives_after_its_release_lengthens_nothing() {
         tokio::time::sleep(delay).await;
         let left = pttl(&server, "lock:a");
         assert!((1..=20_000).contains(&left), "{left} ms, the renewal being {delay:?} late");
-        // One that was about to be sent.
+        // A renewal that was about to be sent.
         assert_eq!(us.renew(&claim_a).await, Renewal::Lost);
         assert!(pttl(&server, "lock:a") <= 20_000, "lengthened by a renewal after the release");
         server.command(&["DEL", "lock:a"]);

@@ -1,4 +1,4 @@
-//! What the holder of a lock waits for, while it says so: the way into a deadlock.
+//! Follows the lock that a holder waits for, as long as the holder reports it: the way into a deadlock.
 
 use lock_core::inspect::{EntryState, FleetReader};
 use lock_core::{LockError, LockKey};
@@ -18,11 +18,11 @@ struct Hop {
     closes_a_ring: bool,
 }
 
-/// What was read of it.
+/// The chain as it was read.
 #[derive(Default)]
 pub(crate) struct Walk {
     hops: Vec<Hop>,
-    /// Of which lock it could not be read what its holder waits for, and why: it may wait for something.
+    /// The lock whose holder could not be asked what it waits for, and why. The holder may wait for something.
     unknown: Option<(LockKey, LockError)>,
 }
 
@@ -32,12 +32,12 @@ pub(crate) async fn walk(fleet: &FleetReader, from: &LockKey) -> Result<Walk, Lo
     while hops.len() < HOPS {
         let entry = fleet.entry(&at).await?.filter(|entry| entry.state == EntryState::Held);
         let Some(owner) = entry.and_then(|entry| entry.holder.owner) else { break };
-        // Who may only read the fleet is refused this, and all else is told nevertheless.
+        // A user who may only read the fleet is refused this part. The other parts are shown nevertheless.
         let says = match fleet.blocked(&at).await {
             Ok(says) => says,
             Err(error) => return Ok(Walk { hops, unknown: Some((at, error)) }),
         };
-        // What an earlier holder of it said is over.
+        // The note of an earlier holder does not count any more.
         let Some(next) = says.filter(|says| says.owner == owner).map(|says| says.waits_for) else { break };
         let held = fleet.entry(&next).await?;
         let holder =

@@ -1,4 +1,4 @@
-//! What can be concluded from Redis and from the live views that answered.
+//! Conclusions from the store and from the live views that answered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -20,7 +20,7 @@ pub(crate) struct Findings {
     pub(crate) unread: Vec<(String, String)>,
 }
 
-/// What is known of the holder's process.
+/// The state of the holder's process, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Life {
     /// Its live view has the hold.
@@ -46,7 +46,7 @@ impl Life {
     }
 }
 
-/// Who waits, as far as anybody told.
+/// The waiters, as far as the store and the live views name them.
 #[derive(Debug, Default)]
 pub(crate) struct Callers {
     /// By call site: how many, and in which processes.

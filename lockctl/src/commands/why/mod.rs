@@ -82,7 +82,7 @@ pub(crate) fn addresses(views: &[Address], infos: &[&HolderInfo]) -> BTreeSet<St
             addresses.insert(view.at(""));
             continue;
         }
-        // What is stored in Redis must not lead anywhere but to a host.
+        // A value from the store must lead only to a host.
         let is_name = |host: &&str| {
             !host.is_empty() && host.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'))
         };

@@ -1,4 +1,4 @@
-//! What the store says of a key: one server, or the members of a quorum.
+//! Asks the store about a key: one server, or the members of a quorum.
 
 use lock_core::inspect::{FleetReader, LockEntry, Topology, Waiter};
 use lock_core::store::JobRecord;
@@ -22,11 +22,11 @@ pub(crate) struct Stored {
     /// When the entry was read.
     pub(crate) read_at: Timestamp,
     pub(crate) queue: Vec<Waiter>,
-    /// What is remembered of the job, if it is the lock of one.
+    /// The record of the job, if this is the lock of a job.
     pub(crate) job: Option<JobRecord>,
-    /// What its holder waits for, and the holder of that, and so on.
+    /// The lock that its holder waits for, then the lock that the next holder waits for, and so on.
     pub(crate) blocked: Walk,
-    /// What each member says, if the store is a quorum.
+    /// The answer of each member, if the store is a quorum.
     pub(crate) votes: Option<Votes>,
 }
 

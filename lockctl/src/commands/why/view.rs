@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// More than the largest view.
 const MAX_BYTES: usize = 4 << 20;
 
-/// What the live view of one process tells about one key.
+/// The entries about one key in the live view of one process.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     pub(crate) address: String,
@@ -117,7 +117,7 @@ fn read(address: &str, key: &str, document: &Value, at: Timestamp) -> Option<Vie
     for row in document["locks"].as_array()?.iter().filter(|row| row["key"] == key) {
         let site = row["site"].as_str()?.to_owned();
         let age = seconds(&row["age_seconds"])?;
-        // Who stands for an election waits in the same queue.
+        // Candidates of an election wait in the same queue.
         if row["state"] == "waiting" || row["state"] == "stands" {
             view.waits.push(Wait { site, age });
         } else if row["reentrant"] != true {

@@ -1,4 +1,4 @@
-//! What each member of a quorum says of a key, and whether its vote would count.
+//! Shows the answer of each member of a quorum about a key, and whether its vote would count.
 
 use std::time::Duration;
 

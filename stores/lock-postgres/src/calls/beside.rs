@@ -1,4 +1,4 @@
-//! Calls that are no claim's own: several locks at once, notes, jobs, the sweep.
+//! Calls that do not belong to one claim: several locks at once, notes, jobs, the sweep.
 
 use lock_core::{LockError, LockKey, OwnerId, Result, Timestamp};
 use lock_store::{AcquireRequest, AttemptAll, Blocked, JobRecord, JobRun};

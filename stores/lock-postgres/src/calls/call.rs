@@ -1,4 +1,4 @@
-//! What the database is asked.
+//! The calls to the database.
 
 use std::time::Duration;
 

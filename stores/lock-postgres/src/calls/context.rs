@@ -1,4 +1,4 @@
-//! What every call needs: the settings, and the time here and there.
+//! The context of every call: the settings, and the time here and at the server.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,7 +8,7 @@ use lock_core::{Clock, LockKey, Timestamp};
 
 use crate::url::Settings;
 
-/// What the calls of a store share.
+/// The state that the calls of a store share.
 pub(crate) struct Context {
     pub(crate) settings: Settings,
     pub(crate) clock: Clock,
@@ -44,7 +44,7 @@ fn micros_of(time: Duration) -> i64 {
     i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// What was read of pins a moment ago: waiters ask many times a second.
+/// The pins as they were read a moment ago. They are cached because waiters ask many times a second.
 #[derive(Debug, Default)]
 pub(crate) struct Pins(Mutex<HashMap<LockKey, (Timestamp, Arc<str>)>>);
 

@@ -72,7 +72,7 @@ pub(super) async fn acquire(
             if let Some(last) = rows.last() {
                 context.server_time.set(context.clock.now(), last.get("now_us"));
             }
-            // What keeps a pinned lock is looked up, for which no other claim waits.
+            // The transaction that pins the lock is looked up. Other claims do not wait for that.
             let (pinned, others): (Vec<_>, Vec<_>) =
                 asked.into_iter().zip(&rows).partition(|(_, row)| row.get::<_, bool>("pinned"));
             for (one, row) in others.into_iter().chain(pinned) {

@@ -1,4 +1,4 @@
-//! What is done for which version.
+//! The marks of work that is done for a version.
 
 use lock_core::{LockError, LockKey, Result};
 use lock_store::{DoneMark, JobVersion};

@@ -10,7 +10,7 @@ use crate::calls::about;
 use crate::pin::unsigned;
 
 pub(super) fn millis(time: Duration) -> i64 {
-    // Longer than a century is no lease, and would not fit the server's calendar.
+    // A lease is at most a century long; a longer one would not fit the server's calendar.
     i64::try_from(time.as_millis()).unwrap_or(i64::MAX).min(100 * 366 * 24 * 3_600_000)
 }
 

@@ -111,8 +111,8 @@ impl Session {
         self.within.store(u64::try_from(time.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// Returns whether something between here and the server answers for it: then each transaction may run in another session of the
-    /// server, what is listened for is heard by whoever gets the session next, and what is set stays with it.
+    /// Returns whether a pooler between this process and the server answers for the server. Then each transaction may run in another
+    /// session of the server. Its next user would receive the messages of `LISTEN`, and would keep the settings.
     ///
     /// A pooler tells each client a number of its own instead of that of the server's process, so one look is enough, and it takes
     /// one session for one statement.

@@ -1,4 +1,4 @@
-//! What URLs are read as, and what is said about those that are not.
+//! Tests how URLs are read, and the errors for wrong ones.
 
 use tokio_postgres::config::{ChannelBinding, Host, SslMode};
 

@@ -1,5 +1,6 @@
 //! The one error type. It has few kinds, and each error says what to do next.
 
+mod help;
 mod loss;
 #[doc(hidden)]
 pub mod web;
