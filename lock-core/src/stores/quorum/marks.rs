@@ -17,8 +17,8 @@ const WITHIN: Duration = Duration::from_secs(1);
 /// How much longer those may take that are not waited for.
 const LATE: Duration = Duration::from_secs(1);
 
-/// Asks the members for a mark. One that has it is enough, for only a run that succeeded has left it; that there is none a majority
-/// must say, of which a mark that was written has one member at least.
+/// Asks the members for a mark. One member that has it is enough, because only a successful run leaves it. A majority must say that
+/// the mark is missing, because every written mark is at one of its members at least.
 pub(super) async fn done(shared: Arc<Shared>, key: LockKey, version: JobVersion) -> (Result<Option<DoneMark>>, Rest) {
     let majority = shared.list.majority;
     let ask = |member: usize| shared.members[member].backend().done(key.clone(), version.clone());
@@ -111,7 +111,7 @@ async fn asked<T: Clone>(
     (answers, asked)
 }
 
-/// The error of a round in which too few members answered. It is the settings only if so many refuse that the others are no majority.
+/// The error of a round in which too few members answered. It blames the settings only if so many refuse that the others are not a majority.
 fn undecided<T>(shared: &Shared, key: &LockKey, what: &str, answers: &[Option<Result<T>>]) -> LockError {
     let (all, majority) = (answers.len(), shared.list.majority);
     let refused =

@@ -43,7 +43,7 @@ use crate::types::system::sync::Mutex;
 /// Every process must name the same members. Members are added or removed one at a time: change the list in one
 /// process after the other, then the next member.
 ///
-/// Waiters poll, one per process and key: there is no queue over all processes.
+/// Waiters poll, one per process and key: a queue over all processes does not exist.
 ///
 /// ```
 /// use lock_core::{AnyBackend, LockManager, MemoryStore, Quorum};
@@ -61,7 +61,7 @@ pub struct Quorum {
     shared: Arc<Shared>,
 }
 
-/// What a restart of a member means.
+/// The meaning of a member's restart.
 ///
 /// ```
 /// use lock_core::{AnyBackend, MemoryStore, Quorum, Restarts};
@@ -182,7 +182,7 @@ impl Quorum {
     ///
     /// # Errors
     ///
-    /// Those of the first member that cannot be told.
+    /// The errors of the first member that fails.
     ///
     /// # Cancel safety
     ///

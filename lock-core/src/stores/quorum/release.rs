@@ -20,13 +20,13 @@ type Answers = Vec<Option<Result<Freed>>>;
 /// How much longer a late member may take before the release is sent to it again, as a debt.
 const LATE: Duration = Duration::from_secs(1);
 
-/// How long whoever shuts down waits for late members, and how often it looks.
+/// How long a shutdown waits for late members, and how often it checks.
 const SETTLED_WITHIN: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 impl Shared {
-    /// Waits until every member that answers has been told of the claims that are over. What is left where one does not
-    /// answer ends with its lease.
+    /// Waits until every member that answers knows of the claims that have ended. At a member that does not
+    /// answer, they end with their leases.
     pub(super) async fn settled(&self) {
         let clock = self.clock();
         let until = clock.now().after(SETTLED_WITHIN);
@@ -36,8 +36,8 @@ impl Shared {
     }
 
     fn is_settled(&self) -> bool {
-        // The releases are counted first. One that turns into a lingering release in between then counts as sent, which is
-        // true. In the other order, a lingering release that ends in between would hide one that is still unsent.
+        // The releases are counted first. A release that becomes a lingering one in between then counts as sent, which is
+        // true. In the other order, a lingering release that ends in between would hide an unsent release.
         let all_told = |at, owed: &Owed| self.sessions.releases_at(at) <= owed.lingering();
         self.members.iter().enumerate().all(|(at, member)| member.owed.is_resting() || all_told(at, &member.owed))
     }

@@ -81,8 +81,8 @@ fn fill_in(answers: &mut [Vec<Option<Result<Renewal>>>], member: usize, said: Ve
     }
 }
 
-/// Renews claims at one member. One that it refused to a claim is not renewed there, which might lengthen the lease of
-/// whoever has it: it is asked for.
+/// Renews claims at one member. If the member refused a claim, a renewal might lengthen the lease of the lock's present
+/// holder. So the claim is not renewed there, but requested.
 async fn renew_at(
     shared: &Arc<Shared>,
     member: usize,

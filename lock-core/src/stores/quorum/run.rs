@@ -13,7 +13,7 @@ use crate::stores::quorum::shared::Shared;
 use crate::types::error::{LockError, Result};
 
 impl Quorum {
-    /// Runs a round on the keeper, where it goes on after it has answered, or here while there is no keeper. It is
+    /// Runs a round on the keeper, where it goes on after it has answered. Without a keeper, it runs here. It is
     /// dropped with this future, unless it has answered.
     pub(super) async fn run<T: Send + 'static>(
         &self,
@@ -38,7 +38,7 @@ impl Quorum {
     }
 }
 
-/// What a round still does after it has answered.
+/// The work of a round after its answer.
 pub(super) struct Rest(BoxFuture<'static, ()>);
 
 impl Rest {

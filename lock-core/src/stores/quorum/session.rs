@@ -1,4 +1,4 @@
-//! What this process remembers of a claim from its first vote to its release.
+//! The memory of this process about a claim, from its first vote to its release.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::types::owner::{HolderInfo, OwnerId};
 use crate::types::system::clock::Timestamp;
 use crate::types::system::sync::{Mutex, MutexGuard};
 
-/// What this process remembers of a claim from its first vote to its release.
+/// The memory of this process about a claim, from its first vote to its release.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) info: HolderInfo,
@@ -29,7 +29,7 @@ struct SessionState {
     degraded: bool,
 }
 
-/// What became of the votes of a claim that one member was asked for, of all rounds and repairs.
+/// The results of one member's votes for a claim, in all rounds and repairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Votes {
     /// Whether the member may have the lock for the claim.
@@ -41,11 +41,11 @@ pub(super) struct Votes {
 impl Votes {
     const NONE: Self = Self { may_have: false, unsettled: Timestamp::from_nanos(0) };
 
-    /// Of a claim of which nothing is known: it may have the lock by a vote that was answered.
+    /// An unknown claim: it may have the lock by a vote that was answered.
     pub(super) const FORGOTTEN: Self = Self { may_have: true, ..Self::NONE };
 }
 
-/// What was known of a member before a vote was sent to it, and since.
+/// The knowledge about a member before a vote was sent to it, and since.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
     before: Votes,

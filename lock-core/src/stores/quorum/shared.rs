@@ -1,4 +1,4 @@
-//! What the rounds of one quorum share.
+//! The state that the rounds of one quorum share.
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
@@ -21,7 +21,7 @@ use crate::types::system::sync::Mutex;
 /// How often observers are told of the members.
 const TOLD_EVERY: Duration = Duration::from_secs(2);
 
-/// What the rounds of one quorum share.
+/// The state that the rounds of one quorum share.
 pub(super) struct Shared {
     pub(super) members: Vec<Member>,
     /// Their names, for metrics and messages.
@@ -50,7 +50,7 @@ impl Shared {
         self.members.iter().map(|member| &*member.name).collect()
     }
 
-    /// Returns by member how often it was found to have another history. Members are no clusters, and have one lane.
+    /// Returns by member how often it was found to have another history. A member is not a cluster, so it has one lane.
     pub(super) fn failovers(&self) -> Vec<u64> {
         self.members.iter().map(|member| member.backend.failovers(0)).collect()
     }
@@ -88,7 +88,7 @@ impl Shared {
     }
 
     /// Returns which members are not asked for a moment, because they did not answer the last release. If the others are
-    /// no majority, all are asked.
+    /// not a majority, all are asked.
     pub(super) fn resting(&self) -> Vec<bool> {
         let mut resting: Vec<bool> = self.members.iter().map(|member| member.owed.is_resting()).collect();
         if resting.iter().filter(|rests| !**rests).count() < self.list.majority {
@@ -109,7 +109,7 @@ impl Shared {
         (longest + command_timeout(longest)).checked_sub(history).filter(|left| !left.is_zero())
     }
 
-    /// Tells observers of the members again and again. What is counted is told once, also if several keepers tell.
+    /// Publishes the state of the members repeatedly. Each count is published once, also if several keepers publish.
     pub(super) async fn report(&self, inbox: Inbox) {
         let clock = self.clock();
         loop {

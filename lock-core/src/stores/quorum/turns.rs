@@ -117,7 +117,7 @@ mod tests {
             sweeps += usize::from(turns.runs().kept != before);
         }
         assert!(sweeps <= 4, "{sweeps}");
-        // What was released is forgotten.
+        // Released claims are forgotten.
         (0..10 * REMEMBERED).for_each(|number| turns.released(&key(number), at(1)));
         (0..10 * REMEMBERED).for_each(|_| turns.granted(&key(0), at(1000)));
         (0..10 * REMEMBERED).for_each(|number| turns.granted(&LockKey::new(format!("n{number}")).unwrap(), at(1000)));

@@ -17,7 +17,7 @@ use crate::types::error::{LockError, Result};
 use crate::types::key::LockKey;
 use crate::types::url::StoreUrl;
 
-/// The masters of a store. What a cluster does goes to the heap, so that the futures of one server stay small.
+/// The masters of a store. The futures of a cluster are on the heap, so that the futures of one server stay small.
 #[derive(Debug)]
 pub(crate) enum Masters {
     One(Arc<Node>),

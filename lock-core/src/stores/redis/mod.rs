@@ -100,10 +100,10 @@ impl RedisStore {
     /// some of its nodes, which tell of the others. If the addresses that they announce are reached at others, say so
     /// by `?nat=announced>reached,…`.
     ///
-    /// All take `?acks=1` (or `all`, of sentinels and clusters) or `?fsync=local` (or `1`), the [`Durability`] of locks that ask
-    /// for no other. Those over TLS take the files (PEM) of an authority that is trusted instead of the machine's, and of a
+    /// All take `?acks=1` (or `all`, for sentinels and clusters) or `?fsync=local` (or `1`), the default [`Durability`] of locks.
+    /// URLs over TLS take the files (PEM) of an authority that is trusted instead of the machine's, and of a
     /// client certificate: `?ca=FILE`, `?cert=FILE&cert_key=FILE`. They are read here, and again for each connection, so a renewed file
-    /// is used without a restart; one that cannot be used is logged, and the last good one stays. In a path, `&`, `#`, `?`, `@` and `%` are
+    /// is used without a restart. If a file cannot be used, that is logged, and the last good one stays. In a path, `&`, `#`, `?`, `@` and `%` are
     /// percent-encoded.
     ///
     /// # Errors
@@ -155,8 +155,8 @@ impl fmt::Debug for RedisStore {
     }
 }
 
-// The parts that not every store has stand beside their steps. What is asked for every lock returns the future that there is,
-// instead of another one around it.
+// The optional parts stand beside their steps. A call for every lock returns the future of its step, instead of
+// another future around it.
 impl LockBackend for RedisStore {
     fn kind(&self) -> &'static str {
         "redis"

@@ -174,7 +174,7 @@ pub(crate) fn ttl(value: &[u8]) -> Option<Duration> {
 pub(crate) fn waiter(entry: &[u8]) -> Option<(HolderInfo, u64)> {
     let mut parts = std::str::from_utf8(entry).ok()?.split('|');
     let confirmed = parts.nth(2)?.parse().ok()?;
-    // One that shares has its mode before the floor.
+    // A claim that shares has its mode before the floor.
     let mode_or_floor = parts.nth(2)?;
     let behind = usize::from(mode_or_floor.starts_with('s'));
     Some((info(parts.by_ref().skip(behind))?, confirmed))
@@ -248,7 +248,7 @@ mod tests {
         let tail = Tail { ttl, info };
         let text = tail.text();
         assert!(text.len() <= tail.length());
-        // What is remembered is what would be written.
+        // The remembered value is the one that would be written.
         assert_eq!((tail.text(), tail.write()), (Rc::clone(&text), Rc::clone(&text)));
         String::from_utf8(text.to_vec()).unwrap()
     }

@@ -1,13 +1,13 @@
 //! Whether members that lost their data explain the loss of a lock.
 
-/// Puts how often each member had another history into one number, of which every member has a part. Of more than 64
-/// members nothing is told.
+/// Puts how often each member had another history into one number, in which every member has a part. With more than 64
+/// members it reports 0.
 pub(crate) fn together(failovers: &[u64]) -> u64 {
     let bits = bits_of(failovers.len());
     failovers.iter().rev().fold(0, |all, one| all << bits | one & mask(bits))
 }
 
-/// Returns whether so many members have had another history since `before` that the others are no majority.
+/// Returns whether so many members have had another history since `before` that the others are not a majority.
 pub(crate) fn cost_the_majority(before: u64, failovers: &[u64], majority: usize) -> bool {
     let bits = bits_of(failovers.len());
     let part = |all: u64, member: usize| all >> (u32::try_from(member).unwrap_or(0) * bits) & mask(bits);

@@ -1,11 +1,11 @@
-//! What this process has learned of the members by using them.
+//! Remembers how the members behaved in this process's calls.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::contract::event::MemberState;
 use crate::types::system::clock::Timestamp;
 
-/// What is known of one member.
+/// The knowledge about one member.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     away: AtomicBool,

@@ -45,7 +45,7 @@ pub(crate) struct Debt {
     pub(crate) guard: Option<Releasing>,
 }
 
-/// What one member is owed.
+/// The releases that one member has not received yet.
 #[derive(Debug, Default)]
 pub(crate) struct Owed {
     state: Mutex<DebtState>,
@@ -63,7 +63,7 @@ struct DebtState {
     is_resting: bool,
 }
 
-/// What to do next.
+/// The next action.
 enum Next {
     Nothing,
     Wait(Timestamp),
@@ -157,7 +157,7 @@ impl Owed {
         }
         let debts = state.debts.iter().map(|debt| debt.unsettled.min(debt.ends));
         let Some(until) = debts.chain(state.lingering.iter().map(|(until, _)| *until)).min() else {
-            // Whoever adds one from now on settles it.
+            // A task that adds a release from now on settles it.
             (state.is_settling, state.is_resting) = (false, false);
             return Next::Nothing;
         };

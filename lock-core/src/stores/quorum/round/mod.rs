@@ -17,7 +17,7 @@ pub(super) enum Ballot {
     Counted { token: FencingToken, kept: bool },
     /// It granted, but has lost its data so recently that it does not count for this much longer.
     Uncounted(Duration),
-    /// Another claim has the lock there. For `uncounted` longer the member does not count, whoever asks it.
+    /// Another claim has the lock there. For `uncounted` longer the member does not count for any caller.
     Held { holder: Holder, uncounted: Option<Duration> },
     /// It gave no answer, or an error.
     Failed(LockError),
@@ -38,7 +38,7 @@ pub(super) struct Round {
     closed: bool,
 }
 
-/// What the votes amount to.
+/// The result of the votes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tally {
     /// More votes may decide.
@@ -82,8 +82,8 @@ impl Round {
     /// Says what the votes amount to.
     ///
     /// A token must exceed the tokens of all holders before, and a majority must never grant a lower one again. Two
-    /// majorities have a member in common, so one majority is enough to know all earlier tokens. Of the members that
-    /// granted, the majority with the lowest tokens is taken: a clock that is ahead then does not decide.
+    /// majorities have a member in common, so one majority is enough to know all earlier tokens. The majority with the lowest tokens
+    /// is taken among the members that granted, so a clock that is ahead does not decide.
     pub(super) fn tally(&self) -> Tally {
         let tokens = self.ballots.iter().flatten().filter_map(|ballot| match ballot {
             Ballot::Counted { token, .. } => Some(*token),
@@ -105,8 +105,8 @@ impl Round {
             let is_far = token.get() - tokens[0].get() > FAR;
             return if is_far && open > 0 { Tally::Open } else { Tally::Won { token, agreed: false } };
         };
-        // Somebody else who took the lock between the rounds needed a majority, and some member of it would not have kept our
-        // claim. So a majority that counted before and kept the claim proves that nobody came between.
+        // Another claim that took the lock between the rounds needed a majority, and some member of it would not have kept this
+        // claim. So a majority that counted before and kept the claim proves that no other claim came between.
         let kept = |(ballot, counted): (&Option<Ballot>, &bool)| {
             *counted && matches!(ballot, Some(Ballot::Counted { kept: true, .. }))
         };
@@ -135,7 +135,7 @@ pub(super) fn release(answers: &[Option<Result<Freed>>], majority: usize) -> Opt
     (count(Freed::NotHeld) > answers.len() - majority).then_some(Freed::NotHeld)
 }
 
-/// Who holds a key, by a majority.
+/// The holder of a key, by a majority.
 pub(super) enum Who {
     Holder(Holder),
     Nobody,

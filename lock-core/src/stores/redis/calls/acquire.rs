@@ -97,7 +97,7 @@ impl Operation for TryAcquireAll<'_> {
 impl Node {
     /// Sends a claim, together with the release of another if there is one.
     ///
-    /// What is rarely needed waits on the heap: this future is made for every lock.
+    /// Rarely needed state is on the heap, because this future is made for every lock.
     pub(crate) async fn acquire(
         &self,
         request: &AcquireRequest,
@@ -123,7 +123,7 @@ impl Node {
             && !request.claim.mode.is_shared()
             && !request.repeated
             && (in_cluster && way == Way::default() || connection.link.takes_natively())
-            // Who asks tentatively has looked.
+            // A tentative caller has looked already.
             && (request.tentative || !self.collisions.is_contended(key))
         {
             if begun_to_send >= begun.after(request.execute_within) {

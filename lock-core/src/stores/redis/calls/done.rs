@@ -1,4 +1,4 @@
-//! What is done for which version.
+//! The marks of work that is done for a version.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ impl DoneMarks for RedisStore {
     }
 }
 
-/// Looks for a mark. A server that is no master any more does not know that there is none.
+/// Reads a mark. A demoted server cannot say that a mark is missing.
 struct Look<'a>(ReadDone<'a>);
 
 impl Operation for Look<'_> {

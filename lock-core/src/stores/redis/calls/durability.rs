@@ -27,7 +27,7 @@ impl Node {
         loop {
             self.confirm_by(link, claim, wanted, within, end).await?;
             match self.wanted(claim.durability)? {
-                // One that can take over by now need not be among those that have confirmed.
+                // A replica that can take over by now need not be among the replicas that confirmed.
                 Some(now) if now.replicas > wanted.replicas && !now.every => wanted = now,
                 _ => return Ok(()),
             }

@@ -40,8 +40,8 @@ impl Node {
 
     /// Makes sure that it was a master that answered over a connection that something is *not held*.
     ///
-    /// Whatever a write would be needed for, a replica refuses. But it has only what it was sent, which is nothing while
-    /// it begins to follow another master: there a lock is not held that is.
+    /// A replica refuses every step that needs a write. Its data is only what its master has sent, which is nothing while
+    /// it begins to follow another master. A held lock then looks free there.
     pub(crate) async fn check_master(&self, link: &Link, op: &str) -> Result<()> {
         if self.cluster.is_some() {
             // Its replicas send callers elsewhere.

@@ -39,7 +39,7 @@ pub(crate) enum End {
 }
 
 impl End {
-    /// What is done, as errors say it.
+    /// The name of the step in errors.
     fn op(self) -> &'static str {
         match self {
             Self::Release => "release",
@@ -120,12 +120,12 @@ impl Node {
         Ok(freed)
     }
 
-    /// Frees a lock, also one that was freed before. Whoever does not hold it need not ask whether a replica said so.
+    /// Frees a lock, also a lock that was freed before. A caller that does not hold it need not ask whether a replica answered.
     pub(crate) async fn free_once(&self, end: End, release: &Release, way: Way) -> Result<(Freed, Arc<Coalescer>)> {
         let (lock, owner) = (&release.claim.key, release.claim.owner);
         self.check(lock)?;
         if !release.keep_for.is_zero() {
-            // What stays of the lease has no owner, and nobody would notice that it lasts too long.
+            // The rest of the lease does not have an owner, so no process would notice that it lasts too long.
             self.renewals.end(owner);
         }
         if self.pool.unsettled.get(owner).is_some() || self.renewals.in_flight.get(owner).is_some() {
@@ -165,7 +165,7 @@ impl Node {
     ) -> Result<Value> {
         let (lock, holding) = (&release.claim.key, Holding::of(&release.claim));
         let call = |clock: &str| {
-            // Of what several share nothing can be freed without the queue: it is tried again.
+            // A shared lock cannot be freed without its queue, so the release is retried.
             if way.alone && !holding.is_shared() {
                 steps::free_one(lock, holding.owner, release.keep_for)
             } else {
@@ -201,7 +201,7 @@ impl Node {
                 let releases: Vec<Release> = batch.iter().cloned().map(Release::new).collect();
                 let freed =
                     all(releases.iter().map(|release| self.free_once(End::Release, release, Way::default()))).await;
-                // Nothing else passes by itself.
+                // Other refusals do not pass by themselves.
                 let again = |error| matches!(error, Some(LockErrorKind::Unavailable));
                 let kinds = freed.into_iter().map(|freed| freed.err().map(|error| error.kind()));
                 failed

@@ -18,8 +18,8 @@ use crate::types::error::Result;
 use crate::types::key::LockKey;
 use crate::types::system::clock::Clock;
 
-/// What a store does with one lock: at the only server that it has, or at the master of the lock's slot. Every step is one; what
-/// takes several of them, or looks at what this process knows first, says so here.
+/// The calls of a store about one lock, at its only server or at the master of the lock's slot. Most calls are one step. A call
+/// that takes several steps, or first uses the knowledge of this process, says so here.
 pub(crate) trait Operation: Send + Sync {
     type Answer: Send;
 

@@ -1,4 +1,4 @@
-//! What the store does for claims that share a lock, besides taking and freeing it.
+//! The calls for claims that share a lock, besides taking and freeing it.
 
 use std::future::{Future, poll_fn};
 use std::task::Poll;
@@ -105,8 +105,8 @@ impl Node {
         claims.iter().map(answer).map(|answer| answer.unwrap_or_else(|| Err(self.unreadable("renew")))).collect()
     }
 
-    /// Has the server report the next change to locks that are shared. Renewals do not: their script reads the queue too,
-    /// and runs on another connection. Whatever lies there now is what will be watched, so a claim is renewed once more
+    /// Has the server report the next change to locks that are shared. Renewals do not do this: their script reads the queue too,
+    /// and runs on another connection. The current value will be watched, so a claim is renewed once more
     /// if that is not its phase.
     async fn track(&self, claims: &[&Claim], answers: &mut [Result<Renewal>]) {
         let Some(listener) = self.listeners.current() else { return };
@@ -143,7 +143,7 @@ impl Node {
             let ((some, listed), _) = self.step(&ListSharers(key, count), way).await?;
             sharers.extend(some);
             count += listed;
-            // Those at the end of the list are the ones whose leases are over.
+            // The claims at the end of the list are the ones whose leases have ended.
             if listed < share::PAGE || some_ended(&sharers, count) {
                 break;
             }

@@ -1,4 +1,4 @@
-//! What a caller is told when something else lies at a key of its lock than this library writes there.
+//! The error if a key of a lock has another type than this library writes there.
 
 use std::time::Duration;
 

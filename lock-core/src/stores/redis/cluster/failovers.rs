@@ -16,7 +16,7 @@ struct State {
     /// Which failover made a lane a master, counted over the whole cluster.
     by_lane: BTreeMap<u16, u64>,
     count: u64,
-    /// Those of which observers have not been told.
+    /// The failovers that were not published yet.
     untold: Vec<u16>,
 }
 
@@ -25,8 +25,8 @@ impl Failovers {
         self.0.lock()
     }
 
-    /// Takes note of the masters that a look found. One that was none before has taken over if another is none any
-    /// more; otherwise it was added. Returns those that have taken over.
+    /// Notes the masters that a refresh found. If another server stopped being a master, a new master has taken over;
+    /// otherwise it was added. Returns the masters that have taken over.
     pub(crate) fn found(&self, masters: BTreeSet<u16>) -> Vec<u16> {
         let mut state = self.lock();
         let before = mem::replace(&mut state.masters, masters);

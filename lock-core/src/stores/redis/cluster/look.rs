@@ -40,7 +40,7 @@ const PATIENCE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_m
 /// The bounds of the pause before a node that refused us is tried again in the background.
 const REFUSED: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(10));
 
-/// What one node says.
+/// The answer of one node.
 struct View {
     topology: Topology,
     /// The greatest configuration epoch it knows of; 0 if it does not tell.
@@ -48,7 +48,7 @@ struct View {
 }
 
 impl View {
-    /// Whoever knows of more epochs knows more; then, whoever knows of more masters.
+    /// The node that knows of more epochs knows more; then, the node that knows of more masters.
     fn rank(&self) -> (u64, usize) {
         (self.epoch, SLOTS - self.topology.unserved())
     }
@@ -61,7 +61,7 @@ impl Cluster {
             return Ok(());
         }
         let mut looked = self.looked.lock().await;
-        // Somebody else may have looked meanwhile.
+        // Another task may have refreshed meanwhile.
         if self.table.is_empty() { self.look_now(&mut looked).await } else { Ok(()) }
     }
 
@@ -136,7 +136,7 @@ impl Cluster {
                 None => break,
             }
             if expected == 0 && newest.is_some() {
-                // Those in doubt are trusted again when they answer, for which nobody waits.
+                // Masters in doubt are trusted again when they answer. No caller waits for that.
                 asking.detach_all();
                 break;
             }
@@ -189,14 +189,14 @@ impl Cluster {
         Ok(())
     }
 
-    /// Tells observers where callers were sent elsewhere. What is counted is told once, also if several keepers tell.
+    /// Publishes redirects to observers. Each count is published once, also if several keepers publish.
     fn tell(&self, inbox: &Inbox) {
         let times = self.slots_moved.swap(0, Ordering::Relaxed);
         if times > 0 {
             inbox.notice(&Notice::SlotsMoved { node: &self.name(), times });
         }
         for node in self.failovers.take().into_iter().filter_map(|lane| self.table.node(lane)) {
-            // One that was connected to before tells by itself.
+            // A master with an earlier connection reports by itself.
             if !node.pool.history.is_known() {
                 inbox.notice(&Notice::Failover { node: node.name() });
             }

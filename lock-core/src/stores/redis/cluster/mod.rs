@@ -1,7 +1,7 @@
 //! Locks on a Redis Cluster: each at the master that serves its slot.
 //!
-//! One table says which master serves which slot. Whoever is redirected corrects it at once, and the keeper looks
-//! at the cluster whenever something is wrong; see `look.rs`. Calls follow it until their deadline; see `route.rs` and `watch.rs`.
+//! One table says which master serves which slot. A redirected call corrects it at once, and the keeper refreshes it
+//! whenever something is wrong; see `look.rs`. Calls follow it until their deadline; see `route.rs` and `watch.rs`.
 
 mod failovers;
 mod look;

@@ -1,4 +1,4 @@
-//! What a failure of Redis means: not executed, unknown, or a mistake that repeating cannot fix.
+//! Decides the meaning of a failure of Redis: not executed, unknown, or a mistake that a retry cannot fix.
 
 #[cfg(feature = "tls")]
 mod tls;
@@ -14,7 +14,7 @@ use crate::stores::redis::error::wrong_type::WrongType;
 use crate::stores::redis::keys;
 use crate::types::error::{LockError, LockErrorKind};
 
-/// Describes a failed attempt to connect. Nothing was sent, so nothing was executed.
+/// Describes a failed attempt to connect. No command was sent, so none was executed.
 pub(crate) fn connecting(node: &str, error: &RedisError) -> LockError {
     match error.kind() {
         ErrorKind::AuthenticationFailed => greeted(node, "WRONGPASS", ""),
@@ -56,7 +56,7 @@ fn unanswered(node: &str, error: &RedisError) -> LockError {
     ))
 }
 
-/// What a service does that does not know the first command.
+/// The behaviour of a service that does not know the first command.
 const HUNG_UP: &str = "what listens there ended the connection when it was greeted, as another service than Redis does, one that takes TLS \
      only (rediss://) or asks for a client certificate, and a server of TLS without a connection left (maxclients); ";
 
@@ -119,7 +119,7 @@ pub(crate) fn unreleasable(node: &str, why: &str) -> LockError {
     LockError::misconfigured(format!("{node} would not give a lock back, so none is taken: {advice} ({why})"))
 }
 
-/// Describes an answer that makes no sense.
+/// Describes an answer that cannot be read.
 pub(crate) fn unreadable(node: &str, op: &str) -> LockError {
     LockError::unavailable(format!(
         "{node} gave an answer to the {op} that cannot be read; check that it is Redis 6.2 or later and that nothing \
@@ -148,7 +148,7 @@ pub(crate) fn no_clock(node: &str, error: &RedisError) -> LockError {
     }
 }
 
-/// What an error code says about the command, and what to do.
+/// The meaning of an error code for the command, and the advice.
 enum Meaning {
     /// Refused before anything was done. Trying later may help.
     NotExecuted(&'static str),

@@ -1,4 +1,4 @@
-//! What a failed handshake of TLS means, and what to do about it.
+//! Explains a failed handshake of TLS, and what to do about it.
 
 use std::error::Error;
 
@@ -64,7 +64,7 @@ fn of_the_server(fault: &Fault) -> &'static str {
     }
 }
 
-/// What a server says that does not let the client in.
+/// The alerts of a server that refuses the client.
 fn of_the_client(alert: Alert) -> &'static str {
     match alert {
         Alert::CertificateRequired | Alert::NoCertificate => {

@@ -1,4 +1,4 @@
-//! What marks an error that is about the type of a key.
+//! Marks an error that is about the type of a key.
 
 use std::error::Error;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! What is done for which version.
+//! Lists the work that is done for a version.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::types::key::LockKey;
 
 const READ: &str = "read what is done";
 
-/// Reads marks from a server. What is none, and what has gone meanwhile, is left out.
+/// Reads marks from a server. Other values, and marks that have gone meanwhile, are left out.
 pub(super) async fn read(
     servers: &Servers,
     from: &Arc<Node>,

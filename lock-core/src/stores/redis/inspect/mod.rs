@@ -1,7 +1,7 @@
 //! Reads the locks of a whole fleet from Redis, for people and for inspectors.
 //!
-//! Nothing here is part of an acquire. A scan is paced and bounded, reads at most a kilobyte of a
-//! value, and changes nothing.
+//! An acquire does not use this module. A scan is paced and bounded, reads at most a kilobyte of a
+//! value, and never writes.
 
 mod holders;
 mod jobs;
@@ -145,8 +145,8 @@ fn found_at(key: &LockKey, answers: &[Answer]) -> Result<Found> {
         Value::Int(left) => steps::time_left(*left),
         _ => return Err(left.refusal("read")),
     };
-    // A queue that is not there is counted as 0 by the server itself. What it refuses to count is unknown: its user may
-    // not, or something else lies there.
+    // The server itself counts a missing queue as 0. If it refuses to count, the number is unknown: the user may
+    // not read it, or the key has another type.
     let waiters = if let Value::Int(waiters) = waiters.value { u64::try_from(waiters).ok() } else { None };
     let mut entry = LockEntry::new(key.clone(), value::holder(text, left), UNIX_EPOCH + Duration::from_micros(now));
     entry.waiters = waiters;
@@ -162,7 +162,7 @@ fn found_at(key: &LockKey, answers: &[Answer]) -> Result<Found> {
     Ok(Found::Entry(Box::new(entry)))
 }
 
-/// What was found at a key.
+/// The content of a key.
 enum Found {
     Entry(Box<LockEntry>),
     Nothing,

@@ -23,7 +23,7 @@ impl Servers {
             RevokeFrom::Owner(owner) => *owner,
             RevokeFrom::Foreign(value) => return within(&server, "release", delete(&server, key, value)).await,
         };
-        // A release needs only the key, the owner and the mode of a claim. What cannot be read is compared later.
+        // A release needs only the key, the owner and the mode of a claim. An unreadable value is compared later.
         let mode = self.mode_of(key, owner).await.ok().flatten().unwrap_or_default();
         let claim = Claim { owner, ..Claim::new(key.clone(), Duration::ZERO) }.with_mode(mode);
         let claim = Release::new(claim);

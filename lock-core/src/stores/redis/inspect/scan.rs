@@ -25,7 +25,7 @@ struct Position {
     cluster: Option<Cluster>,
 }
 
-/// What is left of a walk through a cluster.
+/// The rest of a walk through a cluster.
 #[derive(Clone)]
 struct Cluster {
     /// The cluster as it was when its masters were listed.
@@ -71,7 +71,7 @@ impl Servers {
             Fleet::One(server) => Ok(Position { server, cursor: 0, cluster: None }),
             Fleet::Cluster(now) => {
                 let mut ahead: VecDeque<Address> = now.masters().into_iter().cloned().collect();
-                // Somebody serves the slots, all of which have a master.
+                // All slots are served, because each has a master.
                 let first = ahead.pop_front().ok_or_else(|| self.named().unreadable("tell who serves which slot"))?;
                 let server = self.master(&first).await?;
                 Ok(Position { server, cursor: 0, cluster: Some(Cluster { now, ahead, settled: false }) })
@@ -106,7 +106,7 @@ async fn names(server: &Node, cursor: u64, prefix: &str, limit: u32) -> Result<N
     read(answer).ok_or_else(|| server.unreadable("scan"))
 }
 
-/// What a server names in one go.
+/// The keys that a server names in one answer.
 struct Names {
     /// Where to continue.
     next: u64,

@@ -51,17 +51,17 @@ pub struct Topology {
 pub struct Server {
     /// Its address, without credentials.
     pub name: String,
-    /// What it is for the locks.
+    /// Its role for the locks.
     pub part: Part,
-    /// Of a master or a member: how many replicas are connected.
+    /// For a master or a member: how many replicas are connected.
     pub replicas: Option<u32>,
-    /// Of a master or a member: without how many connected replicas it refuses writes.
+    /// For a master or a member: it refuses writes with fewer connected replicas.
     pub min_replicas: Option<u32>,
-    /// Of a master of a cluster: how many slots it serves.
+    /// For a master of a cluster: how many slots it serves.
     pub slots: Option<u32>,
-    /// Of a master of a cluster: how many slots it is giving away or taking over.
+    /// For a master of a cluster: how many slots it is giving away or taking over.
     pub slots_open: Option<u32>,
-    /// Of a sentinel: the master that it names. Of a master behind sentinels: the address on which they agree.
+    /// For a sentinel: the master that it names. For a master behind sentinels: the address on which they agree.
     pub names: Option<String>,
     /// Of a member: the lists of members that it remembers.
     pub lists: Vec<MemberList>,
@@ -70,11 +70,11 @@ pub struct Server {
     /// Of a member: for how much longer it does not count, because its data are too young. `Duration::MAX` if it has
     /// never been asked for a lock.
     pub excluded_for: Option<Duration>,
-    /// What is wrong with it.
+    /// Its problems.
     pub problem: Option<String>,
 }
 
-/// What a server is for the locks. See the example of [`Topology`].
+/// The role of a server for the locks. See the example of [`Topology`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Part {

@@ -23,7 +23,7 @@ const LIST: &str = "list the waiters";
 /// The command that counts the waiters of a key. A missing queue is empty.
 pub(super) fn count(key: &LockKey) -> Result<Cmd> {
     let mut command = redis::cmd("ZCOUNT");
-    // Who shares the lock stands there too, with a negative score.
+    // Claims that share the lock stand there too, with a negative score.
     command.arg(Keys::of(key)?.queue()).arg(0).arg("+inf");
     Ok(command)
 }

@@ -41,7 +41,7 @@ pub(crate) fn slot_of_name(name: &str) -> u16 {
 
 /// Returns the slot of the hashed part of a key: its CRC-16 (XMODEM) modulo the number of slots.
 pub(crate) fn slot(hashed: &[u8]) -> u16 {
-    /// What a byte alone adds.
+    /// The contribution of a single byte.
     const BYTES: [u16; 256] = {
         let mut bytes = [0; 256];
         let (mut byte, mut high) = (0, 0_u16);

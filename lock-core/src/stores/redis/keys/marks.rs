@@ -3,7 +3,7 @@
 #[cfg(feature = "inspect")]
 use crate::stores::redis::keys::hash_slot::hash_tag;
 
-/// What stands behind the name of a lock, and before the version.
+/// The text between the name of a lock and the version.
 pub(super) const DONE: &str = "done:";
 
 /// Splits the name of a mark before the version. A version may itself have what stands between: no lock has.

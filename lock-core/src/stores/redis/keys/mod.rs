@@ -12,8 +12,8 @@
 //! A member of a quorum keeps a third, `@fence`, for an hour, and two keys for all locks: `distributed-lock:birth` and
 //! `distributed-lock:members`.
 //!
-//! What the holder of a lock waits for is kept as `@blocked`, for seconds. The last run of a job that runs at most once
-//! in a period is kept as `@job`, for ten periods and at most a week more than one. That its work is done for a version is
+//! The lock that a holder waits for is kept as `@blocked`, for seconds. The last run of a job that runs at most once
+//! in a period is kept as `@job`, for ten periods and at most a week more than one. The mark that its work is done for a version is
 //! kept as `@done:` with the version behind it, for 400 days.
 //!
 //! The two forms end differently, because otherwise the locks `a` and `{a}` would share a queue. The
@@ -156,12 +156,12 @@ impl Keys {
         &self.companions[..self.end]
     }
 
-    /// What a grant needs to know of each of them.
+    /// The entry of each of them that a grant needs.
     pub(crate) fn waiters(&self) -> &str {
         &self.companions[self.end..]
     }
 
-    /// What the holder waits for. Few holders wait, so it is not kept.
+    /// The lock that the holder waits for. Few holders wait, so it is not kept.
     pub(crate) fn blocked(&self) -> String {
         let [queue, _, blocked, ..] = COMPANIONS;
         format!("{}{blocked}", self.queue().strip_suffix(queue).unwrap_or_default())

@@ -1,4 +1,4 @@
-//! What the masters of one cluster have in common.
+//! The state that the masters of one cluster have in common.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -17,7 +17,7 @@ use crate::types::system::sync::Mutex;
 /// How many grants are remembered, to recognise their copies.
 const COPIES: usize = 64;
 
-/// What the masters of one cluster have in common.
+/// The state that the masters of one cluster have in common.
 pub(crate) struct Common {
     /// By slot, because each has a clock of its own.
     floors: Box<[Floor]>,
@@ -25,7 +25,7 @@ pub(crate) struct Common {
     delivered: Mutex<VecDeque<(OwnerId, FencingToken)>>,
     /// Notified when something is wrong with a master.
     trouble: Notify,
-    /// What was freed lately, for whoever takes over.
+    /// The recent releases, for a server that takes over.
     pub(crate) repeats: Arc<Repeats>,
 }
 

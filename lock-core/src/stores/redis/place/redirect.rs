@@ -1,4 +1,4 @@
-//! What an answer says about where a command belongs, and when to send it again.
+//! Reads from an answer where a command belongs, and when to resend it.
 
 use std::error::Error;
 use std::fmt;
@@ -10,7 +10,7 @@ use crate::types::error::{LockError, Result};
 /// How a node says of a script that a slot is not, or not wholly, there.
 const NOT_HERE: [&str; 2] = ["non local key", "do not hash to the same slot"];
 
-/// What a definite refusal says. Nothing was executed.
+/// The meaning of a definite refusal. The command was not executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// Another master serves the slot from now on.

@@ -11,7 +11,7 @@ use crate::contract::backend::{Claim, Release};
 use crate::types::system::clock::{Clock, Timestamp};
 use crate::types::system::sync::{Mutex, MutexGuard};
 
-/// How many releases are remembered. One that is forgotten is freed by its lease.
+/// How many releases are remembered. A forgotten lock ends with its lease.
 const AT_MOST: usize = 16 * 1024;
 
 /// The claims that were freed lately, each until its lease would have ended.

@@ -32,7 +32,7 @@ pub(crate) struct Topology {
     masters: Vec<(Address, u64)>,
 }
 
-/// What a look at the cluster finds of a master.
+/// The state of a master as a refresh finds it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Found {
     /// The slots that it serves, from the first to the last of each row.
@@ -55,7 +55,7 @@ impl Found {
 
 impl Topology {
     /// Reads an answer to `CLUSTER SLOTS`: ranges, each with its master and then its replicas. `None` if
-    /// it makes no sense.
+    /// it cannot be read.
     pub(crate) fn read(answer: &Value, asked: &str) -> Option<Self> {
         let Value::Array(ranges) = answer else { return None };
         let mut by_slot = vec![None; SLOTS];
@@ -135,8 +135,8 @@ impl Topology {
         self.by_slot.iter().filter(|by| place.is_some() && **by == place).count()
     }
 
-    /// Reads what a master says about itself in `CLUSTER NODES`: whether it is taking over a slot, or has
-    /// one that belongs to another master in this topology. `None` if it makes no sense.
+    /// Reads a master's line about itself in `CLUSTER NODES`: whether it is taking over a slot, or has
+    /// one that belongs to another master in this topology. `None` if it cannot be read.
     #[cfg(any(test, feature = "inspect"))]
     pub(crate) fn has_grown(&self, master: &Address, nodes: &str) -> Option<bool> {
         let own = nodes.lines().find(|node| node.contains("myself"))?;

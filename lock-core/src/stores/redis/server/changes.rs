@@ -7,7 +7,7 @@
 //! believes it. It may also be false: a server that tracks more keys than `tracking-table-max-keys`
 //! allows forgets some, and reports them as changed.
 //!
-//! What was refused, tracking or reading, is asked for again while the connection lasts.
+//! If the server refuses to track or to read, that is requested again while the connection lasts.
 
 use std::collections::HashMap;
 use std::sync::Arc;

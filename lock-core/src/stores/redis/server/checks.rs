@@ -1,4 +1,4 @@
-//! What is asked of a server because its settings decide whether locks can get lost.
+//! Checks the settings of a server that decide whether locks can get lost.
 
 use std::sync::atomic::Ordering;
 

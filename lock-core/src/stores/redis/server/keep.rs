@@ -86,7 +86,7 @@ impl Node {
                             self.check_state(&connection.link, inbox).await;
                         }
                     }
-                    // One that is closed as it opens is no success.
+                    // A connection that is closed while it opens does not count as a success.
                     backoff.went_well_for(clock.now().since(opened_at));
                     tracing::debug!(node, "disconnected");
                 }

@@ -46,12 +46,12 @@ pub(crate) struct Way {
 }
 
 impl Way {
-    /// Runs a script. What is rarely needed waits on the heap.
+    /// Runs a script. Rarely needed state is on the heap.
     pub(crate) async fn run(self, connection: &Arc<Coalescer>, eval: Eval, flush: Flush) -> Answer {
         if self.asking {
             Box::pin(connection.link.eval_asking(&eval)).await.into()
         } else {
-            // What has time confirms a place.
+            // Only a confirmation of a place has time.
             let call = if flush == Flush::Soon { Call::Place(eval) } else { Call::Eval(eval) };
             connection.call(call, flush).await
         }
@@ -67,7 +67,7 @@ pub(crate) struct Node {
     floor: Floor,
     pub(crate) collisions: Collisions,
     pub(crate) renewals: Renewals,
-    /// What to free again if another server takes over.
+    /// The releases to resend if another server takes over.
     pub(crate) repeats: Arc<Repeats>,
     /// Notified when it has taken over, so that it may not have heard of that.
     pub(crate) taken_over: Notify,
@@ -78,7 +78,7 @@ pub(crate) struct Node {
     pub(crate) warned_of_eviction: AtomicBool,
     /// Whether it has been logged that a failover may lose locks.
     pub(crate) warned_of_replicas: AtomicBool,
-    /// Of a master of a cluster: what it shares with the others.
+    /// In a cluster: the state that this master shares with the others.
     pub(crate) cluster: Option<Arc<Common>>,
     pub(crate) redirections: Redirections,
     /// Whether there is reason to think that it is no longer a master, or gone.
@@ -88,11 +88,11 @@ pub(crate) struct Node {
     pub(crate) logged_in: AtomicU64,
     /// Whether it did not let us in the last time.
     refuses: AtomicBool,
-    /// Of a master of a cluster: the inboxes that hear its grants.
+    /// In a cluster: the inboxes that receive its grants.
     hearing: Mutex<Vec<Arc<str>>>,
-    /// Of a master of a cluster: where claims of our processes wait.
+    /// In a cluster: the slots in which claims of this process wait.
     pub(crate) slot_inboxes: SlotInboxes,
-    /// Of a master of a cluster: what the last look found.
+    /// In a cluster: the result of the last refresh.
     found: Mutex<Found>,
 }
 
@@ -192,7 +192,7 @@ impl Node {
         }
     }
 
-    /// Does so again and again: while somebody waits for its answer, whoever replaces it is to be found soon.
+    /// Does so repeatedly: while a caller waits for its answer, the server that replaces it must be found soon.
     pub(crate) async fn doubt_until_dropped(&self) {
         let clock = Clock::system();
         loop {

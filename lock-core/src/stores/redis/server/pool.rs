@@ -26,7 +26,7 @@ use crate::types::error::{LockError, Result};
 use crate::types::system::clock::{Clock, Timestamp};
 use crate::types::system::sync::{Mutex, MutexGuard};
 
-/// How often connections are replaced at most because the server is no master.
+/// How often connections are replaced at most because the server is not a master.
 const RETIRE_EVERY: Duration = Duration::from_secs(1);
 
 /// The connections of one store.

@@ -1,6 +1,6 @@
 //! Which claims may be renewed without a look at the owner.
 //!
-//! A native renewal of a lease that was lost lengthens the lease of whoever has the key now. That must
+//! A native renewal of a lost lease lengthens the lease of the key's next holder. That must
 //! happen at most once for each claim, and never after a release that leaves the key taken for a while.
 
 use std::collections::HashSet;
@@ -18,7 +18,7 @@ const ENDED: usize = 4096;
 /// The native renewals of one store.
 #[derive(Debug, Default)]
 pub(crate) struct Renewals {
-    /// Those that are not answered.
+    /// The renewals that are not answered yet.
     pub(crate) in_flight: Unsettled,
     state: Mutex<State>,
     /// How many claims are in doubt.

@@ -2,7 +2,7 @@
 //!
 //! A round is a write and `WAIT` behind it, on a connection of its own, because `WAIT` holds its connection up. `WAIT`
 //! counts from the last write of its connection, so without a write of its own it would confirm nothing. With one it
-//! covers everything that the server executed before, whoever sent it: one round serves all who wait for one.
+//! covers everything that the server executed before, from any connection. So one round serves all waiting callers.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -31,10 +31,10 @@ const ROUND: u64 = 1000;
 /// How long a round waits for an answer at all.
 const SILENCE: Duration = Duration::from_millis(2 * ROUND);
 
-/// What to do about replicas that do not confirm.
+/// The reaction to replicas that do not confirm.
 const REPLICAS: &str = "see INFO replication for a replica that is away or slow, or ask for fewer acks";
 
-/// What becomes of a round: nothing yet, or the history of the server that confirmed it.
+/// The state of a round: not finished yet, or the history of the server that confirmed it.
 pub(crate) type Outcome = Option<Result<Option<Arc<str>>>>;
 
 /// A round that gathers those who wait, with the keys that its write may have.
@@ -46,7 +46,7 @@ struct Gathered {
 
 type Gathering = HashMap<(Id, Wanted), Option<Gathered>>;
 
-/// What a round asks for.
+/// The confirmations that a round asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Wanted {
     pub(crate) replicas: u64,
@@ -62,7 +62,7 @@ pub(crate) struct Rounds {
     pool: Pool,
     /// For each runtime whose task makes rounds.
     gathering: Mutex<Gathering>,
-    /// Who is told of each round, once there is somebody.
+    /// The observers of each round, once they are known.
     told: Mutex<Option<Inbox>>,
     /// How many replicas the last round found that asked; 0 before.
     replicas: AtomicU64,
@@ -262,14 +262,14 @@ fn refusal(answer: &Value) -> Option<RedisError> {
 }
 
 /// Reads how many replicas a master has that could take over, out of `CLUSTER SLOTS` and `INFO replication`: as many as
-/// the cluster knows, or as follow it already. `None` if either makes no sense.
+/// the cluster knows, or as follow it already. `None` if either cannot be read.
 fn every_replica(answers: &[Value], slot: u16, asked: &str) -> Option<u64> {
     let [slots, info] = answers else { return None };
     let known = Topology::read(slots, asked)?.replicas_in(slot)?;
     let info: String = redis::from_redis_value(info.clone()).ok()?;
     let connected: u64 = info.lines().find_map(|line| line.strip_prefix("connected_slaves:"))?.trim().parse().ok()?;
     let each: Vec<&str> = info.lines().filter(|line| line.starts_with("slave") && line.contains(":ip=")).collect();
-    // One that receives its first copy of the data has nothing to take over with.
+    // A replica that receives its first copy of the data cannot take over yet.
     let without_data = each.iter().filter(|line| !line.contains("state=online")).count() as u64;
     Some(known.max(connected.checked_sub(without_data)?))
 }

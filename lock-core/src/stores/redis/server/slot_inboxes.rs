@@ -1,10 +1,10 @@
 //! The inboxes of a process in single slots of a cluster: channels of sharded publish/subscribe, which Redis has since
 //! 7.0. Here is where claims wait; [`slot_push`](crate::stores::redis::server::slot_push) listens there.
 //!
-//! What is sent to the inbox of a process is passed on to every node of the cluster. What is sent to its inbox in a slot
-//! stays at the master of that slot. Scripts ask whether anybody listens there, and else send to the other inbox, to
-//! which the process listens at every master all the time. So a message arrives while an inbox is being opened, after
-//! its slot has moved, where the server refuses such channels, and from and to a process of a version without them.
+//! A message to the inbox of a process goes to every node of the cluster. A message to its inbox in a slot
+//! stays at the master of that slot. Scripts ask whether the inbox of the slot has a listener. Otherwise they send to the
+//! other inbox, to which the process listens at every master all the time. So a message also arrives while an inbox is being
+//! opened, after its slot has moved, if the server refuses such channels, and from and to versions without them.
 
 use std::collections::{BTreeSet, HashMap};
 use std::mem;

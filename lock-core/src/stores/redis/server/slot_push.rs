@@ -74,7 +74,7 @@ impl Node {
                     let for_long = backoff.is_longest();
                     self.pause(&mut backoff).await;
                     if for_long {
-                        // Nobody can wait at a master that nobody reaches.
+                        // No claim can wait at a master that cannot be reached.
                         slots.end_round();
                     }
                 }
@@ -179,7 +179,7 @@ impl Node {
         }
     }
 
-    /// Gives up a slot that is not here any more. Whoever waits there is told at the inbox of the process, wherever the slot is then.
+    /// Gives up a slot that has left this master. Its waiters get their messages at the inbox of the process, wherever the slot is then.
     fn leave(&self, slots: &Slots, slot: u16) {
         if slots.remove(slot)
             && let Some(cluster) = &self.cluster

@@ -1,4 +1,4 @@
-//! What every step has: a name, a lock, a call, and how the answer is read.
+//! The parts of every step: a name, a lock, a call, and how the answer is read.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use crate::types::key::LockKey;
 /// How long a step that only reads may take.
 pub(crate) const READ_WITHIN: Duration = Duration::from_secs(1);
 
-/// What is done with one lock in one step on the server. A store runs it where the lock is, wherever that is.
+/// One step with one lock on the server. A store runs it at the server that has the lock.
 pub(crate) trait Step: Send + Sync {
     type Answer: Send;
 
-    /// What is done, as errors say it.
+    /// The name of the step in errors.
     const OP: &'static str;
 
     /// The lock that it is about.
@@ -40,13 +40,13 @@ pub(crate) trait Step: Send + Sync {
     fn read(&self, answer: &Value) -> Read<Self::Answer>;
 }
 
-/// What an answer says.
+/// The meaning of an answer.
 pub(crate) type Read<T> = Result<T, Unread>;
 
 /// Why an answer says nothing of what was asked.
 #[derive(Debug)]
 pub(crate) enum Unread {
-    /// It makes no sense.
+    /// It cannot be read.
     Nonsense,
     /// It is the text of an error.
     Failed(String),

@@ -33,7 +33,7 @@ pub(crate) async fn exchange_with_node(link: &Link, calls: Vec<Call>) -> Vec<Ans
             Call::Take(..) => answers[place] = Some(Answer::Taken(Taken::NotExecuted)),
         }
     }
-    // What is released leaves first, as elsewhere. Nearly all locks have the same ttl, so this is one script.
+    // Releases leave first, as elsewhere. Nearly all locks have the same ttl, so this is one script.
     parts.sort_by_key(|placed| placed.part.ttl());
     let together = link.runs_batches();
     let groups: Vec<&[Placed]> =

@@ -1,8 +1,8 @@
 //! Calls that leave together: everything pending for one connection goes as one message.
 //!
-//! Nobody waits for a batch while the connection is idle. While an answer is on its way, calls gather
-//! until everything else that is ready has run: then a separate task sends them. If that task cannot
-//! run, or many batches are on their way already, the next answer of the connection sends them.
+//! On an idle connection, a call is sent at once. While an answer is in flight, calls gather
+//! until every ready task has run: then a separate task sends them. If that task cannot
+//! run, or many batches are already in flight, the next answer of the connection sends them.
 //!
 //! A call whose answer nobody waits for also gathers on an idle connection. The next call takes it
 //! along. So does one that has time, for a moment.
@@ -36,7 +36,7 @@ const AT_MOST: usize = 32;
 /// lower limit makes batches fuller, but calls wait longer where a round trip is slow.
 const IN_FLIGHT: usize = 16;
 
-/// For how long calls gather that have time. What is due together is called within less.
+/// For how long calls gather that have time. Calls that are due together arrive within less.
 const A_MOMENT: Duration = Duration::from_millis(2);
 
 /// When a call leaves if the connection is idle.
@@ -219,7 +219,7 @@ enum Stage {
     Over,
 }
 
-/// Whoever made a call.
+/// The caller of a call.
 struct Caller {
     /// The claim, if the call takes a lock.
     taking: Option<OwnerId>,
@@ -228,11 +228,11 @@ struct Caller {
     waits: Waits,
 }
 
-/// What a caller waits for.
+/// The event that a caller waits for.
 enum Waits {
     /// The answer.
     For(Option<Waker>),
-    /// Nothing but being polled.
+    /// Only to be polled.
     Answered(Answer),
     /// Nothing: it has its answer, or has gone.
     Over,

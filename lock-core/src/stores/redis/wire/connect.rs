@@ -248,7 +248,7 @@ impl Target {
     }
 }
 
-/// Names the part of a URL that makes no sense, if that can be told, without repeating it.
+/// Names the wrong part of a URL, if it can be found, without repeating it.
 fn unreadable_part(rest: &str) -> &'static str {
     let (address, _) = rest.split_once('?').unwrap_or((rest, ""));
     let (authority, path) = address.split_once('/').unwrap_or((address, ""));

@@ -80,8 +80,8 @@ type Asked = Pin<Box<dyn Future<Output = std::result::Result<Credentials, Box<dy
 /// How soon credentials are asked for again, however short they last.
 const SHORTEST: Duration = Duration::from_secs(1);
 
-/// How long the answer of a provider is waited for. Then whoever comes next asks again, beside it. Less than connecting
-/// may take, so that callers learn what they wait for.
+/// How long the answer of a provider is awaited. Then the next caller asks again, beside it. It is shorter than the time for
+/// connecting, so that callers learn what they wait for.
 const PATIENCE: Duration = Duration::from_secs(4);
 
 /// How long a provider may take to answer at all.
@@ -104,10 +104,10 @@ struct Shared {
     unanswered: AtomicUsize,
 }
 
-/// What becomes of a question: nothing yet, or credentials and how many were given up to these.
+/// The state of a question: open, or credentials and how many were given up to these.
 type Outcome = Option<Result<(u64, Credentials)>>;
 
-/// What the provider has given.
+/// The answers of the provider.
 #[derive(Default)]
 struct Given {
     /// How often.
@@ -295,7 +295,7 @@ mod tests {
         let first = provider.current().await.unwrap();
         assert_eq!(provider.after(0).await, Ok((1, first.clone())));
         assert!(is_pending(pin!(provider.after(1))).await, "they last");
-        // Somebody is refused, and asks for others.
+        // A connection was refused, and asks for other credentials.
         provider.forget(&first);
         assert!(is_pending(pin!(provider.after(1))).await, "there are no others yet");
         let second = provider.current().await.unwrap();

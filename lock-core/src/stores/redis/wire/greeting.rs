@@ -147,7 +147,7 @@ pub(crate) struct Listening {
     pub(crate) moves: Option<watch::Receiver<u64>>,
 }
 
-/// What a server says about itself.
+/// The description of a server by itself.
 pub(crate) struct Introduction {
     /// `standalone`, `cluster` or `sentinel`.
     pub(crate) mode: Option<String>,
@@ -236,7 +236,7 @@ pub(crate) fn tracking() -> Pipeline {
     asking
 }
 
-/// Returns whether the server will. A node of a cluster that does not serve this key says so, which is no refusal.
+/// Returns whether the server will. A redirect by a node that does not serve this key is not a refusal.
 pub(crate) fn tracks(answers: &[Value]) -> bool {
     let [Value::Int(1), _, read, Value::Okay] = answers else { return false };
     !matches!(read, Value::ServerError(error) if error.code() == "NOPERM")

@@ -319,7 +319,7 @@ impl ServerTime {
     }
 }
 
-/// The error of an answer that makes no sense.
+/// The error of an answer that cannot be read.
 pub(crate) fn unreadable() -> RedisError {
     RedisError::from((ErrorKind::UnexpectedReturnType, "not what the script answers"))
 }

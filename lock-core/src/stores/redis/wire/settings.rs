@@ -33,7 +33,7 @@ impl Default for Settings {
 impl Settings {
     /// Returns the settings for servers of another kind, with credentials of their own, and perhaps without TLS.
     pub(crate) fn of_others(&self, tls: bool) -> Self {
-        // Without the feature there are no certificates to leave out.
+        // Without the feature, there are certificates neither to use nor to leave out.
         #[cfg(not(feature = "tls"))]
         let _ = tls;
         Self {

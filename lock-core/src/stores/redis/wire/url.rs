@@ -31,8 +31,8 @@ impl Address {
     }
 }
 
-/// Returns whether a text can be a host: a name, or an address without brackets. What cannot may be a password, and is
-/// shown nowhere.
+/// Returns whether a text can be a host: a name, or an address without brackets. Any other text may be a password, and is
+/// never shown.
 pub(crate) fn is_host(text: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || "-._:".contains(c);
     !text.is_empty() && text.chars().all(fits)
@@ -75,7 +75,7 @@ pub(crate) struct Several<'a> {
     pub(crate) login: &'a str,
     /// At least one.
     pub(crate) hosts: Vec<Address>,
-    /// What follows the hosts, without its first slash.
+    /// The part behind the hosts, without its first slash.
     pub(crate) path: &'a str,
     pub(crate) nat: Nat,
     /// The other parameters.

@@ -58,7 +58,7 @@ impl Sentinels {
             match within(&target, subscribe(&target)).await {
                 Ok((mut connection, mut pushes)) => {
                     backoff.reset();
-                    // What it said before we listened.
+                    // The messages from before this process listened.
                     self.ask_again(address, &target, &mut connection).await;
                     while let Some(push) = pushes.recv().await {
                         match push.kind {

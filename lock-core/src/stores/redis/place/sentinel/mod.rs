@@ -1,7 +1,7 @@
 //! The sentinels of a master: they are asked where it is, and listened to when it moves.
 //!
 //! Redis' own rules for clients: <https://redis.io/docs/latest/develop/reference/sentinel-clients/>. A sentinel only
-//! proposes an address. Whoever connects to it checks the server's role, so no connection ever leads to a replica.
+//! proposes an address. Each connection checks the server's role, so it never leads to a replica.
 
 mod hear;
 mod one;
@@ -58,7 +58,7 @@ struct State {
     /// The sentinels that others know, besides those of the URL.
     others: BTreeSet<Address>,
     believed: Option<Belief>,
-    /// What they tell of replicas.
+    /// Their reports about replicas.
     told: Told,
     /// When the sentinels were last asked, and what came of it.
     looked: Option<(Timestamp, Result<Arc<Target>>)>,
@@ -74,7 +74,7 @@ struct Belief {
     target: Arc<Target>,
     /// The number of the decision that made it the master.
     epoch: u64,
-    /// Whether it could not be reached, or is no master.
+    /// Whether it could not be reached, or is not a master.
     doubted: bool,
 }
 
@@ -228,7 +228,7 @@ impl Sentinels {
                 Ok((address, Ok(view))) => {
                     self.note(&address, &view);
                     views.push(view);
-                    // Of those that are named first by others, most are needed too.
+                    // Most of the sentinels that other sentinels named are needed too.
                     all.extend(self.others(&views));
                 }
                 Ok((address, Err(error))) => {
@@ -263,7 +263,7 @@ impl Sentinels {
 
     /// Describes why no sentinel names a master.
     fn nobody_knows(&self, failures: &BTreeMap<Address, LockError>) -> LockError {
-        // What can be corrected comes before what may pass.
+        // An error that an operator can correct comes before one that may pass.
         let misconfigured = |error: &&LockError| error.kind() == LockErrorKind::Misconfigured;
         if failures.len() == self.all().len()
             && let Some(error) = failures.values().find(misconfigured)

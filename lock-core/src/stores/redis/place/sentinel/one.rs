@@ -1,4 +1,4 @@
-//! What is said between us and one sentinel.
+//! The exchange with one sentinel.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::types::system::clock::Clock;
 /// How long one sentinel may take to answer, connecting included.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What one sentinel says.
+/// The answer of one sentinel.
 #[derive(Debug)]
 pub(crate) struct View {
     pub(crate) master: Address,
@@ -42,7 +42,7 @@ pub(crate) async fn within<T>(target: &Target, work: impl Future<Output = Result
     }
 }
 
-/// Describes a failure. Who may ask a sentinel is no matter of the master's credentials.
+/// Describes a failure. A sentinel has its own users, so the advice does not name the master's credentials.
 fn failed(target: &Target, error: &RedisError) -> LockError {
     if error.to_string().contains("unknown command") {
         return LockError::misconfigured(format!(
@@ -107,7 +107,7 @@ pub(crate) async fn view(target: &Target, connection: &mut MultiplexedConnection
     let (Some((host, port)), Some(epoch)) = (pair, epoch) else { return Err(unreadable(target)) };
     let others = each(target, "SENTINELS", sentinels, place);
     let followers = each(target, "REPLICAS", replicas, |replica| {
-        // One that does not say that it is down could take over.
+        // A replica could take over unless it is reported as down.
         Some((place(replica)?, field(replica, "flags").is_some_and(|flags| flags.contains("down"))))
     });
     Ok(View { master: Address { host, port }, epoch, sentinels: others, replicas: followers })

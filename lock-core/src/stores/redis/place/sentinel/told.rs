@@ -1,4 +1,4 @@
-//! What the sentinels tell of replicas, and how many of them could take over.
+//! The sentinels' reports about replicas, and how many replicas could take over.
 //!
 //! Any sentinel may be the one that chooses, among the replicas that it knows. So every replica counts that one of them
 //! knows, and nothing is known before most of them have told: an answer that was refused, or cannot be read, is none.
@@ -9,7 +9,7 @@ use crate::stores::redis::place::sentinel::one::View;
 use crate::stores::redis::wire::url::Address;
 use crate::types::error::{LockError, LockErrorKind, Result};
 
-/// What each sentinel told when it was last asked.
+/// The last report of each sentinel.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     by_sentinel: BTreeMap<Address, Replicas>,
@@ -21,7 +21,7 @@ pub(crate) struct Told {
 #[derive(Debug)]
 struct Replicas {
     known: BTreeSet<Address>,
-    /// Those of them that it takes for down.
+    /// The replicas that it considers down.
     down: BTreeSet<Address>,
 }
 
@@ -43,14 +43,14 @@ impl Told {
         self.by_sentinel.insert(sentinel.clone(), Replicas { known, down });
     }
 
-    /// Returns how many replicas of a master could take over: all but those that most sentinels take for down. What
-    /// fewer say may be said by one that is cut off together with us, while the others make that replica the master.
+    /// Returns how many replicas of a master could take over: all except the replicas that most sentinels consider down.
+    /// Fewer sentinels may be cut off together with this process, while the others make that replica the master.
     pub(crate) fn count(&self, sentinels: &BTreeSet<Address>, master: Option<&Address>) -> Result<u64> {
         let told: Vec<&Replicas> = sentinels.iter().filter_map(|sentinel| self.by_sentinel.get(sentinel)).collect();
         if told.len() <= sentinels.len() / 2 {
             return Err(self.unknown(sentinels));
         }
-        // Whoever was promoted may still stand among those of a sentinel that has not heard of it.
+        // A sentinel that has not heard of a promotion may still list the promoted server as a replica.
         let known: BTreeSet<&Address> =
             told.iter().flat_map(|one| &one.known).filter(|replica| Some(*replica) != master).collect();
         let is_down =
@@ -88,7 +88,7 @@ mod tests {
         Address { host: "h".to_owned(), port }
     }
 
-    /// What a sentinel says of replicas, each down or not.
+    /// The report of a sentinel about replicas, each down or not.
     fn view(replicas: &[(u16, bool)]) -> View {
         let replicas = replicas.iter().map(|(port, down)| (at(*port), *down)).collect();
         View { master: at(1), epoch: 1, sentinels: Ok(Vec::new()), replicas: Ok(replicas) }
@@ -107,7 +107,7 @@ mod tests {
         };
         assert_eq!(count(&[&[(2, false)], &[(2, false)]]), Ok(1));
         assert_eq!(count(&[&[], &[]]), Ok(0));
-        // One that was started lately does not know all of them.
+        // A sentinel that started a short time ago does not know all of them.
         assert_eq!(count(&[&[(2, false), (3, false)], &[]]), Ok(2));
         assert_eq!(count(&[&[(2, true)], &[(2, false)], &[]]), Ok(1));
         assert_eq!(count(&[&[(2, true)], &[(2, true)], &[(2, false)]]), Ok(0));

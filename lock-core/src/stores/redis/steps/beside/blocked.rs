@@ -72,7 +72,7 @@ impl Step for WriteBlocked<'_> {
     }
 }
 
-/// Reads a note. What makes no sense was written by another version, and says nothing.
+/// Reads a note. A text that cannot be read was written by another version, and is ignored.
 fn read(answer: &Value) -> Option<Blocked> {
     let Value::BulkString(text) = answer else { return None };
     let mut parts = std::str::from_utf8(text).ok()?.splitn(4, '|');

@@ -6,8 +6,8 @@
 --          removes, absent reads
 -- ARGV[2]  how long to keep it, ms
 --
--- Returns  the mark and the server's time in ms, {} if there is none, when it reads; else whether it was removed or written;
---          or the text that lies there and is no mark, which is left as it is.
+-- Returns  the mark and the server's time in ms, {} if the mark is missing, when it reads; else whether it was removed or written;
+--          or the text at that key that is not a mark, and is left as it is.
 --
 -- The mark is `at|since|ttl|host|pid|site|lock name`: from `since` on as in the value of the lock under which it was done.
 --

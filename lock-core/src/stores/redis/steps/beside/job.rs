@@ -66,7 +66,7 @@ impl Step for ReadLastRun<'_> {
     }
 }
 
-/// Reads the answer. What makes no sense was written by another version, and says nothing.
+/// Reads the answer. An answer that cannot be read was written by another version, and is ignored.
 fn read_last_run(answer: &Value) -> Option<JobRecord> {
     let Value::Array(parts) = answer else { return None };
     let [Value::BulkString(record), Value::Int(now)] = parts.as_slice() else { return None };

@@ -1,4 +1,4 @@
-//! What is kept beside a lock.
+//! The steps for the keys beside a lock.
 
 pub(crate) mod blocked;
 pub(crate) mod done;

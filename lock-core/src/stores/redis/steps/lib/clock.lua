@@ -66,7 +66,7 @@ local function draw(floor, now)
     pcall('DEL', CLOCK)
     id = text(math.max(now_ms, floor_ms + 1)) .. '-0'
   elseif seq > LAST_SEQ or ms < floor_ms or ms == floor_ms and seq <= floor_seq then
-    -- What was drawn does not exceed the floor, or its number does not fit into a token: the next ms does both.
+    -- The drawn token does not exceed the floor, or its number does not fit into a token. A token of the next ms satisfies both.
     id = text(math.max(ms, floor_ms) + 1) .. '-0'
   else
     return id

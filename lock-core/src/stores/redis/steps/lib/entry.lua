@@ -1,4 +1,4 @@
--- Packs and unpacks what the waiters of a lock know of a claim. Nothing here asks the server.
+-- Packs and unpacks the entry of a claim in the waiters of a lock. No function here calls the server.
 --
 -- KEYS     as in layout.lua
 --

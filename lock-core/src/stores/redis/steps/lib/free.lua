@@ -28,8 +28,8 @@ local function free(head, keep)
   local freed = is_of(value, owner)
   if freed then
     if keep > 0 then
-      -- Nobody owns a key whose owner is all zeros, so a repeat of this call finds nothing to free,
-      -- yet people can still read who left it.
+      -- A claim never has an owner of zeros, so a repeat of this call finds nothing to free.
+      -- People can still read who left the key.
       local kept = pcall('SET', LOCK, string.rep('0', 32) .. string.sub(value, 33), 'PX', keep)
       if failed(kept) then
         call('PEXPIRE', LOCK, keep)
@@ -43,7 +43,7 @@ local function free(head, keep)
     call('DEL', LOCK)
   end
   if refused and not mistyped(refused) then
-    -- Nobody can be taken out of the queue, so nobody is granted anything: it would be the first for ever.
+    -- No entry can be removed from the queue. So no waiter is granted the lock: it would stay first for ever.
     return freed and 1 or 'e' .. refused.err
   end
   -- A K that is free without this release is passed on too: the claim that would have done so is dead, or its answer was lost.

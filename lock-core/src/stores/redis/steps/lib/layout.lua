@@ -1,6 +1,6 @@
--- What lies in the keys of a lock, and each number, name and pattern that more than one part knows. A name that is defined here
--- stands for what is written behind it, in every script: `script.rs` puts that in its place. As variables they would cost
--- every call, because Lua makes room for each one that a function knows, whether the function is called or not.
+-- The contents of a lock's keys, and each number, name and pattern that more than one part uses. `script.rs` replaces each name
+-- that is defined here by its value, in every script. As variables they would cost every call: Lua makes room for each variable
+-- that a function uses, even if the function is not called.
 --
 -- KEYS     of one lock:
 --          the lock K: a string `owner|since|ttl|host|pid|site|lock name`, since being server ms; then
@@ -16,10 +16,10 @@
 --          the clock: a stream, of which only the ids matter
 --
 --          While claims share K it is in a phase: a string `shared` and 26 digits, the units in use, then
---          `|token|ttl|host|pid|site|lock name` of whoever began it. The token is `ms-seq-number`, and every holder has
---          the same. Then `|history`, a number for the history of this server when the token was drawn, and
---          `|ms-seq-number` if the phase outlived a failover: the token of before, which those who were in it keep.
---          Older versions stop reading behind the name, so what is new stands there. Holders stand in the queue of K
+--          `|token|ttl|host|pid|site|lock name` of the claim that began it. The token is `ms-seq-number`, and every holder has
+--          the same. Then `|history`, a number for the history of this server when the token was drawn. Then
+--          `|ms-seq-number` if the phase outlived a failover: the token of before, which its earlier holders keep.
+--          Older versions stop reading behind the name, so new fields stand there. Holders stand in the queue of K
 --          with a negative score: their leases end at that many ms of server time.
 --
 -- Returns  what the step says that follows.
@@ -32,12 +32,12 @@ local HOUR = 3600000
 -- How far ahead of the server's time the queue may reach, ms. A score beyond it was written by no claim, or by one with a lease
 -- of more than a day, which takes a closer look.
 local DAY = 86400000
--- Nothing outlives its processes: a queue that nobody confirms goes away, ms.
+-- No key outlives its processes: a queue without a confirmation expires after so many ms.
 local QUEUE_KEPT = 30000
 
--- Whoever has stood in the queue for so long, us, may sleep: it asks seldom, and confirms a grant. So many of those who can be
--- reached watch the lock. Of the others so many share one time to ask: the p-th asks every p-th part of it. Nobody sleeps for more
--- than so many of those times.
+-- A claim may sleep after so long in the queue, us: it then asks seldom, and confirms a grant. The first so many claims that can
+-- be reached watch the lock. The others share a time to ask, so many at a time: the claim at position p asks every p-th part of it.
+-- A claim sleeps for at most so many of these times.
 local ASLEEP_AFTER = 3000000
 local WATCHERS = 2
 local SLEEPERS = 20
@@ -104,8 +104,8 @@ local PHASE_TO_LEAVE = '^shared0000000000(%d+)|%d+%-%d+%-%d+[%d-]*|'
 -- The byte behind the owner in a value of ours, and behind the units of a phase: a bar.
 local BAR = 124
 
--- The answer if something was refused, and so was what takes back what was done before: whoever asked undoes it. It is
--- no error that the server gives, which would say that nothing was done.
+-- The answer if a command was refused, and so was the command that takes back the work before it. The caller then undoes it. It is
+-- not an error of the server, which would say that nothing was done.
 local HALFWAY = 'eHALFWAY it could be done neither wholly nor not at all'
 -- The answer if there is more to take out than one script may take the time for, where nobody asks again by itself.
 local CLEARING = 'eCLEARING more leases have ended than can be taken out at once'

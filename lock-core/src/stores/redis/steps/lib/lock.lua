@@ -4,22 +4,22 @@
 --
 -- Returns  what the step says that follows.
 --
--- Atomic, because whoever has K must not change between reading and writing it.
+-- Atomic, because the holder of K must not change between reading and writing it.
 --
--- Anybody may have written what lies in these keys. What cannot be read counts for nothing, and goes.
+-- Any program may have written to these keys. An unreadable part does not count, and is removed.
 
 -- The lock that is worked on.
 local LOCK, QUEUE, WAITERS
 
--- What the next value of K ends with: `|passing`, or nothing. `left_free` says so of a lock that was freed in order to pass on;
--- every step that turns to another lock says so anew.
+-- The end of the next value of K: `|passing`, or nothing. `left_free` sets it for a lock that was freed in order to pass on.
+-- Every step that turns to another lock sets it again.
 local SUFFIX
 
 -- Reads what lies at K, or false. Ours are at most 544 bytes; of a foreign value no more is ever wanted,
 -- however long it is.
 local function read_lock()
   local value = pcall('GETRANGE', LOCK, 0, LONGEST_VALUE)
-  -- What is not there reads as what is empty.
+  -- A missing key reads like an empty one.
   return (value ~= '' or call('EXISTS', LOCK) == 1) and value
 end
 

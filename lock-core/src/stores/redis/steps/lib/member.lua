@@ -1,4 +1,4 @@
--- What a member of a quorum remembers beside its locks. Comes after lock.lua.
+-- The memory of a quorum's member beside its locks. Comes after lock.lua.
 --
 -- KEYS     the last two: the fence of a lock, a string `ms-seq`, the last token given of it; and the birth, a string
 --          `master_replid|ms`: when the data began that this history of the server holds

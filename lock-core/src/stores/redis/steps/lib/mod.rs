@@ -1,7 +1,7 @@
 //! The parts that scripts are made of, in the order in which they come: each knows those before it.
 //!
-//! The constants of `layout.lua` are known to all of them. What only waiters or sharers need stands in a function, which is made
-//! where somebody needs it: most calls end before.
+//! All of them use the constants of `layout.lua`. Code that only waiters or sharers need stands in a function. The function is made
+//! only where a call needs it, because most calls end before.
 
 use crate::stores::redis::steps::script::Part;
 
@@ -38,5 +38,5 @@ pub(crate) const FREE: Part = include_str!("free.lua");
 /// Passes a lock on by a few commands, without any other part.
 pub(crate) const PASS: Part = include_str!("pass.lua");
 
-/// What a member of a quorum remembers.
+/// The memory of a quorum's member.
 pub(crate) const MEMBER: Part = include_str!("member.lua");

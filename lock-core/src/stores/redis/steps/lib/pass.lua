@@ -5,9 +5,9 @@
 --
 -- Returns  what the step says that follows.
 --
--- Atomic, because the next claim must not change between freeing a lock and granting it. It is a copy of what `free` of free.lua
--- does by `left_free` of window.lua, `move_on` of grant.lua and `wake_watcher` of tell.lua, and writes what they would write for a claim that wants the lock for itself, whose
--- process listens, while no client of another library is expected. What it cannot do, or is refused, is left to them.
+-- Atomic, because the next claim must not change between freeing a lock and granting it. It is a copy of the work that `free` of free.lua
+-- does by `left_free` of window.lua, `move_on` of grant.lua and `wake_watcher` of tell.lua. It covers an exclusive claim whose process
+-- listens, while no client of another library is expected, and writes the same. If it cannot do its work, or is refused, they do it.
 
 -- Returns whom to wake behind an heir that has waited for long, as `wake_watcher` of tell.lua: inboxes and owners, the next of them
 -- for who does not hear the one before; nothing if one of the first two cannot be read, or was passed over. `owner` is who had K,
@@ -19,7 +19,7 @@ local function watchers_to_wake(queue, waiters, owner, enters, now)
     return
   end
   local wakes, last = {}, #behind - 1
-  -- Nobody sleeps behind one that came not long ago. Whoever enters is awake.
+  -- No claim sleeps behind one that came a short time ago. A claim that enters is awake.
   if last < 0 or now - behind[2] < ASLEEP_AFTER or enters and last < 2 * WATCHERS - 1 then
     return wakes
   end
@@ -34,7 +34,7 @@ local function watchers_to_wake(queue, waiters, owner, enters, now)
     if not inbox or grant_ttl - HOUR > 0 or confirmed - now > HOUR * 1000 then
       return
     end
-    -- Who is awake looks by itself.
+    -- A claim that is awake asks by itself.
     awake = awake or confirmed - now <= 0
     if not awake then
       wakes[#wakes + 1], wakes[#wakes + 2] = inbox, name
@@ -43,8 +43,8 @@ local function watchers_to_wake(queue, waiters, owner, enters, now)
   return wakes
 end
 
--- Returns the new value; false if the claim of this head has the lock and nobody waits; else nothing. `value` is what
--- lies at the lock, which whoever enters the queue in the same step has read.
+-- Returns the new value; false if the claim of this head has the lock and the queue is empty; else nothing. `value` is the
+-- value at the lock, which the caller has read if it enters the queue in the same step.
 local function pass_on(lock, queue, clock, head, value)
   local pcall, sub, match, format = redis.pcall, string.sub, string.match, string.format
   local enters = value
@@ -76,7 +76,7 @@ local function pass_on(lock, queue, clock, head, value)
   if not inbox or now - confirmed > grant_ttl * 1000 or grant_ttl - HOUR > 0 or confirmed - now > HOUR * 1000 then
     return
   end
-  -- Behind one that has waited for long somebody may sleep who must be woken. What has a score below zero is left of a phase.
+  -- Behind a claim that has waited for long, a claim may sleep that must be woken. A score below zero is left of a phase.
   local wakes
   if now - first[2] >= ASLEEP_AFTER then
     wakes = first[2] - 0 >= 0 and watchers_to_wake(queue, waiters, owner, enters, now)
@@ -85,8 +85,8 @@ local function pass_on(lock, queue, clock, head, value)
     end
   end
   local sleeper = wakes and wakes[1]
-  -- The time since when K passes on has sixteen digits. A name of as many is taken for it only if that makes no
-  -- difference. After UNKNOWN_PASSES a window opens.
+  -- The time since which K passes on has sixteen digits. A name with as many digits is taken for it only if the result is
+  -- the same. After UNKNOWN_PASSES a window opens.
   local passing = sub(value, -17)
   local began = sub(passing, 1, 1) == '|' and tonumber(sub(passing, 2))
   if not began then
@@ -101,7 +101,7 @@ local function pass_on(lock, queue, clock, head, value)
     publish, slot = 'PUBLISH', ''
     listening = sleeper and pcall('PUBSUB', 'NUMSUB', inbox, sleeper) or pcall('PUBSUB', 'NUMSUB', inbox)
   end
-  -- Of two who listen in different ways, each is told in its own.
+  -- If two claims listen in different ways, each gets its message in its own way.
   if listening.err or listening[2] == 0 or listening[4] == 0 then
     return
   end
@@ -111,7 +111,7 @@ local function pass_on(lock, queue, clock, head, value)
   if id.err then
     return
   end
-  -- What `draw` of clock.lua would correct, that has to.
+  -- `draw` of clock.lua corrects this case.
   local ms, seq = match(id, '^(%d+)-(%d+)$')
   local ahead = ms - floor_ms
   if ahead < 0 or ahead == 0 and seq - floor_seq <= 0 or seq - LAST_SEQ > 0 or ms - now / 1000 > HOUR then
@@ -124,7 +124,7 @@ local function pass_on(lock, queue, clock, head, value)
   local message = heir .. '|' .. id .. '|' .. grant_ttl .. '|' .. stamp .. '|' .. lock
   local heard = pcall(publish, inbox .. slot, message)
   if type(heard) ~= 'number' or heard == 0 then
-    -- Not permitted. What follows finds K as it was, and frees it. If that cannot be, the next one finds that it has K.
+    -- Not permitted. The code below finds K as it was, and frees it. If that fails, the next claim finds that it has K.
     return pcall('SET', lock, value, 'PX', 1000).err and next_value or nil
   end
   pcall('ZREM', queue, owner, heir)

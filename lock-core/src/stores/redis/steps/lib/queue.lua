@@ -6,9 +6,9 @@
 --
 -- Atomic, because the next claim must not change between freeing a lock and granting it.
 --
--- The queue is a sorted set. A score of zero or more is a place: server us, but always above the last one, so that nobody who
--- comes in the same us passes. A score below zero is a lease in a phase. What is known of a claim lies apart, in the waiters,
--- because an order needs nothing of it, and a place outlives every new ticket.
+-- The queue is a sorted set. A score of zero or more is a place: server us, but always above the last place, so that two claims of
+-- the same us stay in order. A score below zero is a lease in a phase. The entry of a claim lies apart, in the waiters,
+-- because the order does not need it, and a place outlives every new ticket.
 
 local function read_entry(owner, now)
   return unpack_entry(owner, is_owner(owner) and pcall('HGET', WAITERS, owner), now)
@@ -105,7 +105,7 @@ local function sleep_of(owner, ticket, since, value, now)
   elseif string.byte(value, 33) == BAR then
     pause = tonumber(time_left())
     if sharing > 0 then
-      -- Of those who share K, the one whose lease ends first.
+      -- The claim whose lease ends first, among those that share K.
       local first = call('ZRANGE', QUEUE, sharing - 1, sharing - 1, 'WITHSCORES')
       pause = math.min(pause, -first[2] - math.floor(now / 1000))
     end
@@ -132,7 +132,7 @@ local function enter(owner, ticket, known, tail, now, lasts, value)
     return refusal(place, QUEUE)
   end
   local reach, score, confirmed, sleep, longest = '0', nil, now, nil, nil
-  -- Nobody who shares K asks for a place: what a negative score is of is over.
+  -- A claim that shares K does not ask for a place, so the lease of a negative score has ended.
   if before and place and tonumber(place) >= 0 then
     reach = string.match(before, '^[^|]*|[^|]*|[^|]*|(%d)') or '0'
     -- It asked again after it was passed over: it lives, and will learn of a grant by asking.
@@ -149,10 +149,10 @@ local function enter(owner, ticket, known, tail, now, lasts, value)
   else
     sweep(now)
     local last = tonumber(call('ZREVRANGE', QUEUE, 0, 0, 'WITHSCORES')[2]) or 0
-    -- Nobody can have come so much later.
+    -- No claim can have come so much later.
     score = last > now + DAY * 1000 and now or math.max(now, last + 1)
   end
-  -- The entry first: a place of which nothing is known is taken out by whoever looks at it.
+  -- The entry first: any step removes a place without an entry.
   local refused = put(lasts, 'HSET', WAITERS, owner, pack_entry(ticket, text(confirmed), reach, known, tail))
   if not refused and score then
     refused = put(lasts, 'ZADD', QUEUE, score, owner)

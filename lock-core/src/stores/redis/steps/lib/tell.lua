@@ -39,7 +39,7 @@ end
 
 -- Has the first in the queue that can be reached ask again, behind so many: K is free, and nobody else would tell.
 local function call_next(now, behind)
-  -- What a phase left there has a negative score.
+  -- Entries of a phase have a negative score.
   local owners = pcall('ZRANGE', QUEUE, 0, '+inf', 'BYSCORE', 'LIMIT', behind, WALK)
   for _, owner in ipairs(failed(owners) and {} or owners) do
     local entry, message = read_entry(owner, now), owner .. '|again'
@@ -51,11 +51,11 @@ local function call_next(now, behind)
 end
 
 
--- Has one of the first two who can be reached ask again, if it sleeps: K has another holder now, and whoever has become one of the
--- two does not know that it is to watch. The second, or if that cannot be told, the first.
+-- Wakes one of the first two claims that can be reached, if it sleeps, so that it asks again. K has another holder now, and a claim
+-- that has become one of the two does not know that it must watch. This is the second, or the first if the second cannot be reached.
 local function wake_watcher(now)
   local owners = pcall('ZRANGE', QUEUE, 0, '+inf', 'BYSCORE', 'LIMIT', 0, WALK, 'WITHSCORES')
-  -- Nobody sleeps behind one that came not long ago.
+  -- No claim sleeps behind one that came a short time ago.
   if failed(owners) or not owners[2] or now - owners[2] < ASLEEP_AFTER then
     return
   end

@@ -25,7 +25,7 @@ local function expect(window, foreign, now)
   end
 end
 
--- Notes that a client of another library has K. Whatever window was open has served its purpose.
+-- Notes that a client of another library has K. An open window has served its purpose.
 local function meet(now)
   local window, foreign = others(now)
   if window ~= 0 or foreign - now < EXPECTED / 2 then
@@ -42,7 +42,7 @@ local function left_free(freed, now)
     return window - now
   end
   if window ~= 0 then
-    -- It is over. Whoever had K meanwhile must pass it on: nobody passes the queue twice.
+    -- The window has ended. A claim that had K meanwhile must pass it on, so that no claim passes the queue twice.
     if now < foreign then
       expect(0, foreign, now)
     else

@@ -14,7 +14,7 @@
 --
 -- Returns  {now, answer}, now being server time in us, and the answer one of
 --          `g` token           K is the claim's for its whole ttl; if it was before, with a new token
---          `h` PTTL `|` value  K is somebody else's; at most 512 bytes of its value
+--          `h` PTTL `|` value  K belongs to another holder; at most 512 bytes of its value
 --          `q` PTTL `|` value  the same, and the claim stands in the queue
 --                              in both, an empty value: K is left free so long, for clients of other libraries
 --          `z` ms `|` PTTL `|` value  the same as `q`, and the claim sleeps: it need not ask for so long

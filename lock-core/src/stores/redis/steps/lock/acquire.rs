@@ -64,7 +64,7 @@ fn ticket(ticket: &Ticket) -> String {
     format!("{stamp}|{}|{INBOX}{inbox}{sleep}", value::millis(*grant_ttl))
 }
 
-/// What the script answers.
+/// The answer of the script.
 #[derive(Debug)]
 pub(crate) enum Acquired {
     Granted(FencingToken),
@@ -87,7 +87,7 @@ pub(crate) enum Acquired {
 }
 
 impl Acquired {
-    /// Reads server time in µs and the answer. `None` if it makes no sense.
+    /// Reads server time in µs and the answer. `None` if it cannot be read.
     pub(crate) fn read(answer: &Value) -> Option<(u64, Self)> {
         let Value::Array(parts) = answer else { return None };
         let [Value::Int(now), Value::BulkString(text)] = parts.as_slice() else { return None };

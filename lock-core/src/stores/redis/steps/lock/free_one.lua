@@ -8,7 +8,7 @@
 -- Returns  as release.lua: the answer to one claim, 1 if it held the lock, 0 if it did not.
 --
 -- Atomic, because the lease may pass to another claim between reading the owner and deleting the key. It does what `free` of
--- free.lua does with the lock alone, and passes it to nobody: whoever waits asks again before long.
+-- free.lua does with the lock alone, and does not pass it on: waiters ask again before long.
 
 local value, keep = redis.call('GETRANGE', KEYS[1], 0, 511), tonumber(ARGV[1])
 if string.find(value, ARGV[2], 1, true) ~= 1 then

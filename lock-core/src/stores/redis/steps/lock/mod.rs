@@ -1,4 +1,4 @@
-//! What is done with one lock.
+//! The steps on one lock.
 
 pub(crate) mod acquire;
 pub(crate) mod holder;

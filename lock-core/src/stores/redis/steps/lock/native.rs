@@ -26,7 +26,7 @@ pub(crate) fn take(request: &AcquireRequest, since: u64) -> Cmd {
     command
 }
 
-/// What the parts stand between.
+/// The commands around the parts.
 struct Frame {
     before: Cmd,
     /// The draw, and one that empties the clock.
@@ -59,15 +59,15 @@ pub(crate) fn draw(pipeline: &mut Pipeline, takes: impl IntoIterator<Item = Cmd>
 pub(crate) enum Taken {
     /// The lock is taken, at the instant of this draw.
     With(Draw),
-    /// Somebody else has it.
+    /// Another holder has it.
     Occupied,
     /// The lock may be taken, without a token: the script must be asked.
     Doubtful,
-    /// Nothing was done, because of another part.
+    /// No part was executed, because of another part.
     NotExecuted,
-    /// Nothing was done, and why.
+    /// It was not executed, and why.
     Refused(RedisError),
-    /// The lock may be taken and must be given back, since there are no tokens.
+    /// The lock may be taken and must be given back, because tokens are missing.
     NoClock(RedisError),
 }
 
@@ -96,7 +96,7 @@ pub(crate) fn read_taken(answers: &[Value], count: usize) -> Vec<Taken> {
             let taken = match &drawn[0] {
                 Value::BulkString(id) => Draw::read(id).map_or(Taken::Doubtful, Taken::With),
                 answer => match error(answer) {
-                    // Somebody wrote invalid data: the script corrects it.
+                    // Another program wrote invalid data: the script corrects it.
                     Some(why) if why.detail().is_some_and(|text| text.contains("exhausted")) => Taken::Doubtful,
                     Some(why) => Taken::NoClock(why),
                     None => Taken::Doubtful,

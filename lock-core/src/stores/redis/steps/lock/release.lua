@@ -39,7 +39,7 @@ local function leave_phase(lock, queue, owner, units)
     return false
   end
   local used = tonumber(string.match(value, PHASE_TO_LEAVE))
-  -- What does not agree with who is there, phase/ counts.
+  -- If the number does not match the holders, phase/ counts.
   if not used or used < units or (used == units) == (last[4] ~= nil) then
     return false
   end

@@ -20,7 +20,7 @@ static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
     Script::new(&[&begins, &QUEUE, &[FREE, "end\n", PASS, include_str!("release.lua")]])
 });
 
-/// What a claim has of its lock.
+/// The part of a lock that a claim has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Holding {
     pub(crate) owner: OwnerId,
@@ -95,7 +95,7 @@ pub(crate) fn refusal(answer: Value) -> Option<String> {
     }
 }
 
-/// Reads the answers to `count` claims. Fewer if the reply makes no sense.
+/// Reads the answers to `count` claims. Returns fewer if the reply cannot be read.
 pub(crate) fn each_freed(reply: Value, count: usize) -> impl Iterator<Item = Value> {
     let (each, all) = match reply {
         Value::Array(each) if each.len() == count => (each, 0),
@@ -105,8 +105,8 @@ pub(crate) fn each_freed(reply: Value, count: usize) -> impl Iterator<Item = Val
     each.into_iter().chain(std::iter::repeat_n(Value::Int(1), all))
 }
 
-/// Reads the answer to one claim: whether it held the lock, or the text of an error. `None` if it makes
-/// no sense.
+/// Reads the answer to one claim: whether it held the lock, or the text of an error. `None` if it cannot
+/// be read.
 pub(crate) fn freed(answer: &Value) -> Option<Result<Freed, String>> {
     match answer {
         Value::Int(1) => Some(Ok(Freed::Released)),

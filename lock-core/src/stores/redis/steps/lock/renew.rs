@@ -76,7 +76,7 @@ pub(crate) enum Unrenewed {
     Failed(String),
 }
 
-/// Reads the claims that were not renewed, by their place. `None` if it makes no sense.
+/// Reads the claims that were not renewed, by their place. `None` if it cannot be read.
 pub(crate) fn unrenewed(answer: &Value) -> Option<Vec<(usize, Unrenewed)>> {
     let Value::Array(answers) = answer else { return None };
     let read = |pair: &[Value]| match pair {

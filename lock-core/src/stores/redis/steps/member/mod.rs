@@ -1,3 +1,3 @@
-//! What is asked of a member of a quorum.
+//! The steps at a member of a quorum.
 
 pub(crate) mod vote;

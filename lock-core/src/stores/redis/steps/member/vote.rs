@@ -31,7 +31,7 @@ pub(crate) fn vote(keys: &Keys, request: &AcquireRequest, deadline: u64, floor: 
     })
 }
 
-/// What a member said.
+/// The answer of a member.
 pub(crate) struct VoteAnswer {
     /// Its time, in µs.
     pub(crate) time: u64,
@@ -42,7 +42,7 @@ pub(crate) struct VoteAnswer {
     pub(crate) answer: Acquired,
 }
 
-/// Reads the answer of a member. `None` if it makes no sense.
+/// Reads the answer of a member. `None` if it cannot be read.
 pub(crate) fn read_vote(answer: &Value) -> Option<VoteAnswer> {
     let Value::Array(parts) = answer else { return None };
     let [Value::Int(time), Value::Int(age), Value::Int(kept), Value::BulkString(text)] = parts.as_slice() else {
@@ -68,7 +68,7 @@ fn membership(what: &str, keep_for: Duration) -> Eval {
     })
 }
 
-/// Reads lists of members. `None` if it makes no sense.
+/// Reads lists of members. `None` if it cannot be read.
 pub(crate) fn read_lists(answer: &Value) -> Option<Vec<MemberList>> {
     let Value::Array(lists) = answer else { return None };
     let read = |list: &Value| match list {

@@ -78,7 +78,7 @@ for number = 1, count do
     end
   end
   if why then
-    -- Those before it were free, and are again.
+    -- The locks before it were free, and are free again.
     for _, lock in ipairs(taken) do
       if failed(pcall('DEL', lock)) then
         why = HALFWAY

@@ -39,7 +39,7 @@ impl AcquireAll<'_> {
     }
 }
 
-/// What the script answers.
+/// The answer of the script.
 #[derive(Debug)]
 pub(crate) enum AcquiredAll {
     Granted(FencingToken),
@@ -48,7 +48,7 @@ pub(crate) enum AcquiredAll {
 }
 
 impl AcquiredAll {
-    /// Reads server time in µs and the answer. `None` if it makes no sense.
+    /// Reads server time in µs and the answer. `None` if it cannot be read.
     pub(crate) fn read(answer: &Value) -> Option<(u64, Self)> {
         let Value::Array(parts) = answer else { return None };
         let [Value::Int(now), Value::Int(place), Value::BulkString(text)] = parts.as_slice() else { return None };

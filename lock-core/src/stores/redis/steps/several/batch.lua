@@ -11,7 +11,7 @@
 --
 -- Returns   server time in us, and of each lock in this order
 --           to free  1 if the claim held it, 0 if it did not
---           to take  a token, `h` if somebody has it, `s` if the deadline has passed, or `d` if the clock gives no token; it
+--           to take  a token, `h` if it is taken, `s` if the deadline has passed, or `d` if the clock does not give a token; it
 --                    is taken only in the first case
 --           or `e` text if a command failed, and nothing was done
 --
@@ -80,7 +80,7 @@ for at = first, #args, 3 do
       answer = pcall('XADD', args[at + 1], '*', 'k', 'v')
     end
     if type(answer) == 'table' then
-      -- Of another type, say, or memory is full. acquire.lua corrects what can be corrected, or says what it is.
+      -- For example, the key is of another type, or memory is full. acquire.lua corrects it if possible, or reports it.
       pcall('DEL', lock)
       answer = 'd'
     end

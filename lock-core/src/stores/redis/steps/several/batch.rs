@@ -29,7 +29,7 @@ pub(crate) enum NodeCall {
     Take(NodeTake),
 }
 
-/// What takes a lock.
+/// The part that takes a lock.
 #[derive(Debug)]
 pub(crate) struct NodeTake {
     lock: LockKey,
@@ -83,7 +83,7 @@ impl NodeCall {
 }
 
 fn write<'a>(calls: impl Iterator<Item = &'a NodeCall> + Clone, to: &mut Cmd) {
-    // The earliest deadline serves all. Who had more time is told that nothing was done, and asks again.
+    // The earliest deadline applies to all. A call with more time learns that it was not executed, and asks again.
     let (mut freed, mut ttl, mut deadline) = (0_u64, 0, u64::MAX);
     for call in calls.clone() {
         match call {
@@ -108,7 +108,7 @@ fn write<'a>(calls: impl Iterator<Item = &'a NodeCall> + Clone, to: &mut Cmd) {
     }
 }
 
-/// Reads server time in µs and the answers of `count` calls. `None` if it makes no sense.
+/// Reads server time in µs and the answers of `count` calls. `None` if it cannot be read.
 pub(crate) fn read_batch(answer: Value, count: usize) -> Option<(u64, std::vec::IntoIter<Value>)> {
     let Value::Array(answers) = answer else { return None };
     let mut answers = answers.into_iter();

@@ -1,4 +1,4 @@
-//! What is done with several locks at once.
+//! The steps on several locks at once.
 
 pub(crate) mod acquire_all;
 pub(crate) mod batch;

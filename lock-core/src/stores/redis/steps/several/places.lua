@@ -12,12 +12,12 @@
 -- Returns  {now, answers}, now being server time in us, and of each claim the answer one of
 --          `q` and `z`  as acquire.lua answers
 --          `s`          the deadline has passed, nothing was done
---          `a`          there is more to do than to confirm a place, or a command failed: acquire.lua is to be asked
+--          `a`          more than a confirmation is needed, or a command failed: ask acquire.lua
 --
 -- Atomic, because a place is confirmed behind somebody else, who must not go meanwhile. Each claim is by itself: what is refused
 -- to one of them decides for none of the others.
 
--- Confirms one place. Only where another claim has K for itself: whoever finds it free, shared or foreign has more to do.
+-- Confirms one place, only if another claim has K exclusively. If K is free, shared or foreign, more than a confirmation is needed.
 local function confirm(owner, tail, ticket, floor, now)
   local value = read_lock()
   if failed(value) or not value or string.byte(value, 33) ~= BAR or phase_of(value) or is_of(value, owner) then

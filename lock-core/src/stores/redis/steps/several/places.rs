@@ -10,7 +10,7 @@ use crate::stores::redis::steps::script::{Eval, Script};
 static SCRIPT: LazyLock<Script> =
     LazyLock::new(|| Script::new(&[&[CLOCK, ENTRY], &PLACES, &[include_str!("places.lua")]]));
 
-/// What tells where the locks of these calls lie: in a cluster the same for one slot, and nowhere for another.
+/// Names the place of the locks of these calls. In a cluster, calls of one slot have the same name, and calls of other slots have another.
 pub(crate) fn whereabouts(acquire: &Eval) -> Option<&[u8]> {
     acquire.words().nth(3)
 }
@@ -18,7 +18,7 @@ pub(crate) fn whereabouts(acquire: &Eval) -> Option<&[u8]> {
 /// Confirms by one call what these calls of `acquire.lua` would each by itself. All are of one server, or of one slot.
 pub(crate) fn confirm(acquires: &[&Eval]) -> Eval {
     let calls: Vec<Vec<&[u8]>> = acquires.iter().map(|acquire| acquire.words().collect()).collect();
-    // The earliest deadline serves all. Whoever had more time is told that nothing was done, and asks again.
+    // The earliest deadline applies to all. A call with more time learns that it was not executed, and asks again.
     let deadline = calls.iter().filter_map(|words| std::str::from_utf8(words.get(6)?).ok()?.parse().ok()).min();
     Eval::of(&SCRIPT, 3 * calls.len()).with(|words| {
         for keys in calls.iter().flat_map(|call| &call[..3]) {
@@ -34,8 +34,8 @@ pub(crate) fn confirm(acquires: &[&Eval]) -> Eval {
     })
 }
 
-/// Reads the answers to so many calls, each as acquire.lua would give it, or `None` where that is to be asked. `None` if it makes
-/// no sense.
+/// Reads the answers to so many calls, each as acquire.lua would give it, or `None` if acquire.lua must be asked. Returns `None` if
+/// the reply cannot be read.
 pub(crate) fn read_confirmed(answer: Value, count: usize) -> Option<Vec<Option<Value>>> {
     let Value::Array(answers) = answer else { return None };
     let mut answers = answers.into_iter();

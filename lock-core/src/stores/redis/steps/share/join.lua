@@ -59,7 +59,7 @@ local function join_if_nobody_waits()
   end
   local now_ms = math.floor(now / 1000)
   local ends = text(-(now_ms + ttl))
-  -- Whoever has a place is not new.
+  -- A claim that has a place is not new.
   if pcall('ZADD', queue, 'NX', ends, owner) ~= 1 then
     return
   end

@@ -138,7 +138,7 @@ pub(crate) const PAGE: usize = 512;
 pub(crate) struct ListSharers<'a>(pub(crate) &'a LockKey, pub(crate) usize);
 
 impl Step for ListSharers<'_> {
-    /// Those who share the lock, and how many were listed, some of which may have gone.
+    /// The claims that share the lock, and how many were listed. Some of them may have left.
     type Answer = (Vec<Holder>, usize);
     const OP: &'static str = "look at the holders";
 
@@ -157,7 +157,7 @@ impl Step for ListSharers<'_> {
     }
 }
 
-/// `None` if it makes no sense.
+/// `None` if it cannot be read.
 fn listed(answer: &Value) -> Option<(Vec<Holder>, usize)> {
     let Value::Array(parts) = answer else { return None };
     let (Value::Int(now), holders) = parts.split_first()? else { return None };

@@ -1,4 +1,4 @@
--- What claims do that share a lock. Comes after phase/, and `join.lua` after it.
+-- The steps of claims that share a lock. Comes after phase/, and `join.lua` after it.
 --
 -- KEYS     the lock, its queue and its waiters as in layout.lua, and the clock
 -- ARGV[1]  the step, and what follows it:
@@ -11,9 +11,9 @@
 --
 -- Returns  of `take`       what acquire.lua does, and of a claim that shares:
 --                          `j` token  the claim shares K for its whole ttl
---                          `w` token  the same, and somebody waits
---          of `renew` and `downgrade`  1 if the lease runs for its whole ttl, 2 if somebody waits besides, 0 if it is
---                          over, `e` text if a command failed, `t` name if this key is of another type
+--                          `w` token  the same, and a claim waits
+--          of `renew` and `downgrade`  1 if the lease runs for its whole ttl, 2 if a claim waits too, 0 if it has
+--                          ended, `e` text if a command failed, `t` name if this key is of another type
 --          of `list`       server time in us, then owner, score and entry of the next holders, at most 512
 --
 -- Atomic, because units and leases must agree, and for the reasons of acquire.lua.
@@ -35,7 +35,7 @@ elseif step == 'downgrade' then
   -- A repeat, or over.
   return phases().renew(owner, ttl, '', now)
 end
--- What is left is `list`. It takes nobody out, so leases that are over are listed too: whoever reads the list leaves them out.
+-- The last one is `list`. It removes no entry, so leases that have ended are listed too: the reader leaves them out.
 local list, value = { now }, read_lock()
 if not failed(value) and phase_of(value) then
   local holders = call('ZRANGE', QUEUE, '-inf', '(0', 'BYSCORE', 'LIMIT', ARGV[2], 512, 'WITHSCORES')

@@ -30,7 +30,7 @@ fn places(deadlines: [u64; 2]) -> [Eval; 2] {
     })
 }
 
-/// What each claim is told: whose lock it waits for, or that nothing was done.
+/// The answer to each claim: whose lock it waits for, or that nothing was done.
 fn told(answer: Value) -> Vec<String> {
     let answers =
         read_confirmed(answer, 2).unwrap().into_iter().map(|answer| Acquired::read(&answer.unwrap()).unwrap().1);

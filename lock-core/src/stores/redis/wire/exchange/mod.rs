@@ -31,7 +31,7 @@ pub(crate) enum Call {
     Attempt(NodeTake),
     /// Frees a lock at once. [`steps::freed`] reads the answer.
     Release(LockKey, Holding),
-    /// `acquire.lua`, for a claim that slept in its queue. What confirms several places is one script.
+    /// `acquire.lua`, for a claim that slept in its queue. Several confirmations are one script.
     Place(Eval),
     /// A script by itself.
     Eval(Eval),
@@ -44,7 +44,7 @@ impl Call {
     }
 }
 
-/// What became of a call.
+/// The result of a call.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Taken(Taken),
@@ -78,7 +78,7 @@ struct Sorted {
     commands: Vec<redis::Cmd>,
     evals: Vec<(usize, Eval)>,
     places: Places,
-    /// What only nodes of clusters understand.
+    /// Commands that only nodes of clusters understand.
     elsewhere: Vec<usize>,
 }
 
@@ -112,7 +112,7 @@ impl Sorted {
         for place in self.elsewhere.drain(..) {
             answers[place] = Some(Answer::Taken(Taken::NotExecuted));
         }
-        // What frees whole locks at once knows nothing of those that are shared.
+        // The script that frees whole locks at once does not know shared locks.
         self.releases.sort_by_key(|(_, _, holding)| holding.is_shared());
         let groups: Vec<&[(usize, LockKey, Holding)]> =
             self.releases.chunk_by(|(_, _, one), (_, _, next)| one.is_shared() == next.is_shared()).collect();
@@ -307,7 +307,7 @@ impl Link {
 
     /// Runs a script on a master that is taking over the slot of its keys.
     ///
-    /// In one message, because the permission is for the next command of the connection, whoever sends it.
+    /// In one message, because the permission is for the next command of the connection, from any caller.
     pub(crate) async fn eval_asking(&self, eval: &Eval) -> Result<Value, RedisError> {
         match self.asking(eval.by_hash().clone()).await {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {

@@ -42,7 +42,7 @@ impl Places {
         scripts
     }
 
-    /// Reads the replies to these scripts. Whoever has more to do than to confirm a place, or was refused together with others,
+    /// Reads the replies to these scripts. A call that needs more than a confirmation, or was refused together with others,
     /// asks by itself. Returns the reply to each call, with its place.
     pub(crate) async fn replies(
         self,

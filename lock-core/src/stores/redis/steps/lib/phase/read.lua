@@ -1,4 +1,4 @@
--- What is known of a lock that several claims share. The four parts of phase/ are the body of one function, `phases`, which comes
+-- Reads a lock that several claims share. The four parts of phase/ are the body of one function, `phases`, which comes
 -- after `grant.lua`.
 --
 -- KEYS     as in layout.lua
@@ -7,14 +7,14 @@
 --
 -- Atomic, because units and leases must agree, and because who is next must not change before it is granted.
 --
--- A claim shares K as long as K is a phase and its own lease lies ahead. Without K the phase is over: whoever
--- grants next takes out of the queue what is left. A phase is over only when nobody shares it, whatever K counts.
+-- A claim shares K as long as K is a phase and its own lease lies ahead. Without K the phase has ended: the next
+-- grant removes the rest from the queue. A phase ends only when no claim shares it, even if K counts units.
 --
 -- Absolute times, because a script reads the time and Redis counts a PX from different moments: K must not end
 -- before a lease.
 --
--- In all of these parts `value` is what lies at K, or false, and `used` the units in use if that is a phase, else nothing. They
--- are passed on and returned, because whoever writes K knows them: nothing is read twice.
+-- In all of these parts, `value` is the value at K, or false. `used` is the units in use if K is a phase, else nothing. They
+-- are passed on and returned, because each writer of K knows them. So no key is read twice.
 
 -- Reads a mode: returns units and limit; nothing for a claim that wants K for itself.
 local function terms(mode)
@@ -87,7 +87,7 @@ local function must_last(now, ends)
   return (unknown and DAY or math.max(0, left)) + QUEUE_KEPT
 end
 
--- What tells this history of the server from others, as a number. Empty if that may not be known.
+-- A number that distinguishes this history of the server from others. Empty if the user may not read it.
 local known_history
 local function history()
   if not known_history then
@@ -123,7 +123,7 @@ local function is_within(token, value)
   return not mine or not is_after(mine, last) and not is_after(numbers_of(first) or last, mine)
 end
 
--- Returns whether somebody waits: the greatest score is a place, and no lease. What cannot be read may be somebody.
+-- Returns whether a claim waits: the greatest score is then a place, not a lease. An unreadable entry may be a waiter.
 local function wanted()
   local last = pcall('ZREVRANGE', QUEUE, 0, 0, 'WITHSCORES')
   return failed(last) or (tonumber(last[2]) or 0) > 0

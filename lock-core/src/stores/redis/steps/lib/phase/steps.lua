@@ -1,4 +1,4 @@
--- What claims do with a lock that is shared, or that they want to share. Comes after `walk.lua`, and ends the function `phases`.
+-- The steps of claims on a lock that is shared, or that they want to share. Comes after `walk.lua`, and ends the function `phases`.
 --
 -- KEYS     as in layout.lua
 --
@@ -50,7 +50,7 @@ local function take_or_wait(claim, now, value, used, moved, more)
         end
         return token and 'g' .. token or refused
       end
-      -- What the waiters know of it is written before it is let in, and is as before if it cannot be.
+      -- Its entry in the waiters is written before it is let in, and put back if it cannot be let in.
       local ends, before = math.floor(now / 1000) + tonumber(ttl), pcall('HGET', WAITERS, owner)
       local entry = pack_entry(ticket, text(now), '0', known, tail)
       local refused = put(must_last(now, ends), 'HSET', WAITERS, owner, entry)
@@ -67,7 +67,7 @@ local function take_or_wait(claim, now, value, used, moved, more)
         end
         return value
       end
-      -- Those behind it may fit too: the batch does not end with the one that asked.
+      -- The claims behind it may fit too, so the batch goes on after the caller.
       walk('', now, value, used)
       if before then
         wake_watcher(now)
@@ -143,7 +143,7 @@ return {
     local value, used = read_live(now)
     local freed, refused = holds(owner, used), nil
     if freed and keep > 0 then
-      -- Nobody owns what begins with so many zeros, so a repeat of this call finds nothing to free.
+      -- An owner never begins with so many zeros, so a repeat of this call finds nothing to free.
       local nobody, entry = string.rep('0', 16) .. string.sub(owner, 17), call('HGET', WAITERS, owner)
       local ends = math.floor(now / 1000) + keep
       refused = let_in(nobody, entry or '', ends, now)
@@ -164,7 +164,7 @@ return {
     end
     walk('', now, value, used)
     if keep > 0 or not freed then
-      -- What it leaves may end before the leases of the others; or it watched K.
+      -- Its entry may end before the leases of the other claims, or it watched K.
       wake_watcher(now)
     end
     return refused and 'e' .. refused.err or freed and 1 or 0

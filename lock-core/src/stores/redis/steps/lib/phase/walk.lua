@@ -14,21 +14,21 @@ local function join(owner, ttl, units, floor, tail, now, value, used)
     token, drawn_in, first = select(2, phase_of(value))
     first = first ~= '' and first or token
   else
-    -- A phase begins. What an earlier one left would count as its holders.
+    -- A phase begins. Entries of an earlier phase would count as its holders.
     local refused = select(3, take_out('-inf', now))
     if refused then
       return false, refused
     end
     value, used = string.rep(' ', 32) .. '||' .. tail, 0
   end
-  -- What was given of a history that is lost may be newer than a phase that outlived it.
+  -- A token of a lost history may be newer than a phase that outlived it.
   if not token or drawn_in ~= '' and history() ~= '' and drawn_in ~= history() then
     local id, refused = draw(floor, now)
     if not id then
       return false, refused
     end
     token = id .. '-0'
-    -- The tail has five fields. Of a foreign value that has fewer, all of it is kept.
+    -- The tail has five fields. A foreign value with fewer fields is kept as a whole.
     local rest = string.match(value, '^[^|]*|[^|]*(|[^|]*|[^|]*|[^|]*|[^|]*|[^|]*)')
     value = string.sub(value, 1, 33) .. token .. (rest or string.match(value, '^[^|]*|[^|]*(.*)$')) .. drawn_now(first)
   end
@@ -54,10 +54,10 @@ local function join(owner, ttl, units, floor, tail, now, value, used)
   return token, value, used
 end
 
--- Grants to those who wait, in order of arrival, for as long as the next one fits: one for itself, or a batch that
--- shares. Returns 'caller' if the caller is next, who is granted in the reply instead, 'blocked' if somebody is
--- for whom K is not free, 'more' if what is left of an earlier phase is too much for one script, or false; then K's value
--- and the units in use; and whether the queue is another than before.
+-- Grants to waiters in order of arrival, as long as the next one fits: one exclusive claim, or a batch that
+-- shares. Returns 'caller' if the caller is next and is granted in the reply instead, 'blocked' if the next claim does
+-- not fit, 'more' if an earlier phase left too much for one script, or false; then K's value
+-- and the units in use; and whether the queue has changed.
 local function walk_on(caller, now, value, used)
   local more = not value and select(3, take_out('-inf', now))
   if more then
@@ -79,8 +79,8 @@ local function walk_on(caller, now, value, used)
     else
       local units, limit, grant_ttl = entry.units, entry.limit, entry.grant_ttl
       if not fits(value, used, units, limit) then
-        -- Only who can be told may make others wait. Whoever has missed a confirmation is looked for, and whoever
-        -- confirms before it is time.
+        -- A claim may block the claims behind it only if its process can be reached. That is checked if the claim has missed a
+        -- confirmation, or confirms before it is time.
         local since, reach = now - entry.confirmed, entry.reach
         if reach == '0' and (since > grant_ttl * 400 or since < 0) and not listens(entry.inbox, 'NUMSUB') then
           pass_over(owner, entry)
@@ -117,7 +117,7 @@ local function walk_on(caller, now, value, used)
               pcall('ZADD', QUEUE, owners[at + 1], owner)
             end
           end
-          -- What could not be undone is granted: it will learn of it by asking.
+          -- A grant that could not be undone stays: its claim notices when it asks.
           if undone then
             pass_over(owner, entry)
           elseif units then
@@ -130,7 +130,7 @@ local function walk_on(caller, now, value, used)
       end
     end
   end
-  -- What remains of a batch is the next move's work, and is not passed by whoever asks now.
+  -- The rest of a batch is granted by the next move. The caller does not pass it.
   return batch and #owners > 2 * WALK and 'blocked', value, used, other
 end
 

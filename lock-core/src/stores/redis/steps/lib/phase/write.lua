@@ -6,12 +6,12 @@
 --
 -- Atomic, because units and leases must agree.
 --
--- What K counts may exceed what its holders have, if something was refused half-way, and never the other way round: a unit that
--- counts for nobody costs room until the phase ends, one that does not count is a second holder.
+-- If a command is refused half-way, K may count more units than its holders have, but never fewer. A unit without a holder only
+-- costs room until the phase ends. A holder whose unit is not counted would let in a second holder.
 
--- Takes out the holders whose score lies from `least` up to 0: those whose lease is over, or all. Returns how many
--- there were, the units that are known of them, and what was refused, if anything; `s` if there are more than one script
--- may take out: whoever asks again takes out the next.
+-- Removes the holders with a score from `least` up to 0: the ones whose lease has ended, or all. Returns how many
+-- there were, their known units, and the refusal, if there was one. Returns `s` if there are more than one script
+-- may remove: the next call removes the next ones.
 local function take_out(least, now)
   local ended, units = 0, 0
   for _ = 1, MOST / AT_ONCE do
@@ -136,7 +136,7 @@ local function read_live(now)
     -- One whose lease is over may never have been counted.
     value, used = give_back(units, false, value, used, now)
   elseif not refused and call('PTTL', LOCK) < 0 then
-    -- Somebody took its expiry away, and with it what ends the phase.
+    -- Another program removed its expiry, which ends the phase.
     local ends, unknown = phase_end(now)
     if not ends and not unknown then
       call('DEL', LOCK)

@@ -9,8 +9,8 @@
 
 end
 
--- What a step sees of the server: one moment, one token, and whoever listens. Which of these commands a step calls, and how often,
--- is its own affair.
+-- The part of the server that a step sees: one moment, one token, and the listeners. A step may call these commands in any number
+-- and order.
 local told
 local function seen(answer)
   return function(command, ...)
@@ -63,7 +63,7 @@ local function outlasts(key)
   return left == -2 and 'gone' or left > lock and 'outlasts' or left < 0 and 'stays' or 'does not outlast'
 end
 
--- Who stands in the queue, in order: holders with the end of their leases. Where exactly a place is, is nobody's affair.
+-- The queue in order, holders with the end of their leases. The exact score of a place does not matter.
 local function queue()
   local found, shown = server.call('ZRANGE', QUEUE, 0, -1, 'WITHSCORES'), {}
   for at = 1, #found, 2 do

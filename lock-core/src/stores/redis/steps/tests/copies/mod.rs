@@ -28,11 +28,11 @@ const WITHOUT: [(&str, &str); 7] = [
     ("  if waiting == 0 then\n", "  if nil then\n"),
 ];
 
-/// Where a copy does less, and why that is as good: it takes out nobody whose lease is over. What they had counts until somebody
-/// does not fit, who is left to the transition.
+/// A copy may do less: it does not remove claims whose lease has ended. Their units count until a claim does not fit. That claim
+/// is left to the transition.
 const LESS: [(&str, &str); 2] = [("read", "shared, a lease is over"), ("read", "all leases are over")];
 
-/// What a fast path may do wrong.
+/// The faults that a fast path may have.
 const WRONG: [(&str, &str); 19] = [
     ("  if now - first[2] >= 3000000 then", "  if nil then"),
     ("first[2] - 0 >= 0 and watchers_to_wake", "watchers_to_wake"),
@@ -55,7 +55,7 @@ const WRONG: [(&str, &str); 19] = [
     ("if table.concat(values) == heads", "if heads"),
 ];
 
-/// What the script may do wrong that confirms places.
+/// The faults that the script for confirmations may have.
 const WRONG_PLACES: [(&str, &str); 6] = [
     (" or is_of(value, owner)", ""),
     (" or phase_of(value)", ""),

@@ -170,7 +170,7 @@ local function left_of(owner)
 end
 local mine_before, others_before = left_of(ME), left_of(OTHER)
 
--- What a server refuses when its memory is full.
+-- The commands that a server refuses when its memory is full.
 local GROWS = { SET = true, ZADD = true, HSET = true, XADD = true }
 local WRITES = { SET = true, ZADD = true, HSET = true, XADD = true, DEL = true, ZREM = true, HDEL = true, PEXPIRE = true }
 local calls, writes, written, runaway = 0, 0, false, false

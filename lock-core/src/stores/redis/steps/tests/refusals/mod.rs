@@ -28,7 +28,7 @@ const KEPT: Duration = Duration::from_secs(20);
 /// More commands than any step calls, also where 128 holders are taken out with one.
 const MOST_CALLS: i64 = 350;
 
-/// What a step is for.
+/// The purpose of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Aim {
     /// To take the lock for me: granted, or it holds nothing.
@@ -67,7 +67,7 @@ fn refusals() -> Vec<[String; 3]> {
         add("one", &number.to_string(), "NOPERM no permission for this key");
     }
     let forbidden = "ERR The user executing the script can't run this command or subcommand";
-    // What takes back what was done. Pairs of others are as good as one.
+    // The commands that take back earlier work. Pairs of the others need no test of their own.
     const UNDOES: [&str; 4] = ["DEL", "ZREM", "HDEL", "PEXPIRE"];
     for (at, first) in WRITES.into_iter().enumerate() {
         for second in WRITES[at..].iter().filter(|second| **second == first || UNDOES.contains(second)) {
@@ -112,7 +112,7 @@ pub(super) fn script_of(step: &Eval) -> String {
     String::from_utf8(script.to_vec()).unwrap()
 }
 
-/// What came of a step.
+/// The result of a step.
 #[derive(Debug)]
 struct Outcome {
     answer: Value,
