@@ -31,3 +31,7 @@ struct Migrating;
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/cookbook.md")]
 struct Cookbook;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/choosing-a-ttl.md")]
+struct ChoosingATtl;
