@@ -44,7 +44,7 @@ fn others_are_measured_by_their_adapters() {
     let row = &report["rows"][0];
     let lanes = row["tables"][0]["lanes"].as_array().unwrap();
     let peer = lanes.iter().find(|lane| lane["name"] == "redis-py Lock").unwrap_or_else(|| panic!("{said}"));
-    // Whatever the window saw, the history is whole: nobody was inside beside another, and nothing failed.
+    // The history is complete for any window: no two holders met, and no call failed.
     let sample = &peer["rounds"][0];
     assert_eq!((&sample["violations"], &sample["errors"]), (&0.into(), &0.into()), "{said}");
     assert!(said.contains("commands a pair, redis-py Lock"), "{said}");

@@ -1,4 +1,4 @@
-//! What people write first.
+//! The programs that people write first.
 
 #![deny(warnings)]
 

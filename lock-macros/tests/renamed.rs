@@ -9,7 +9,7 @@ mod vendor {
 use vendor::locking::testing::limit;
 use vendor::locking::{LockError, LockManager, distributed_lock, lock_key};
 
-// Whoever has the library under another name only, has no such crate.
+// A program that has the library only under another name lacks a crate of this name.
 mod lock_core {}
 
 #[distributed_lock(key = "k:<id>", wait = "1s", renew = "2s", client = locks, guard = lock, crate = crate::vendor::locking)]

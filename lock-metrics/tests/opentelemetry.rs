@@ -32,7 +32,7 @@ fn view(instrument: &Instrument) -> Option<Stream> {
     stream.build().ok()
 }
 
-/// What the last export contains for a metric: the labels and the value of each series, and the buckets of
+/// The content of the last export for a metric: the labels and the value of each series, and the buckets of
 /// histograms.
 #[derive(Debug, Default)]
 struct Seen {

@@ -28,7 +28,7 @@ fn a_sale_goes_on_while_a_replica_takes_over() {
     assert!(ended.stderr.contains("was killed"), "{ended:#?}");
 }
 
-/// What a failover without confirmation may do: locks are gone in mid-sale.
+/// A failover without confirmation may lose locks in mid-sale.
 #[test]
 #[limit]
 fn locks_that_are_lost_are_counted_and_explained() {
@@ -56,7 +56,7 @@ fn locks_that_are_lost_are_counted_and_explained() {
 fn a_sale_runs_on_a_cluster_of_its_own() {
     let ended = run(FLASH_SALE, &["--store=cluster", "--processes=2", "--orders=600"], &[]);
     assert_nothing_went_wrong(&ended, 600);
-    // Nobody looks at a terminal that says nothing.
+    // A user does not watch a terminal that prints nothing.
     for said in
         ["starting three masters and three replicas", "waiting until they are a cluster", "ready: LOCK_URL=redis+"]
     {

@@ -12,7 +12,7 @@ const PUBLISHED: [&str; 5] = ["lock-macros", "lock-core", "lock-metrics", "lock-
 /// default features, which include signal handling. Beside them the compiler runs a dozen, `syn` and its kin.
 const BUDGETS: [(&str, usize); 2] = [("redis,macros", 59), ("default", 61)];
 
-/// What is only for other platforms need not have been downloaded.
+/// Packages for other platforms need not have been downloaded.
 const FILTER: &str = "--filter-platform";
 const PLATFORM: &str = "x86_64-unknown-linux-gnu";
 
@@ -89,8 +89,8 @@ fn every_dependency_has_a_licence_that_deny_toml_allows() {
     assert!(packages.len() > 100 && bad.is_empty(), "{bad:?}");
 }
 
-/// A compiler of that age is not everywhere, but what each dependency says of itself is. What std offers since when, clippy
-/// knows (`incompatible_msrv`).
+/// A compiler of that age is not installed everywhere, but each dependency states its own minimum. For the functions of std, clippy
+/// checks it (`incompatible_msrv`).
 #[test]
 #[limit(180)]
 fn no_dependency_asks_for_a_newer_compiler_than_we_do() {

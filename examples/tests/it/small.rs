@@ -36,7 +36,7 @@ fn the_small_examples_run_in_memory() {
 #[limit]
 fn a_store_that_is_away_is_an_error_that_says_so() {
     for program in [env!("CARGO_BIN_EXE_quickstart"), env!("CARGO_BIN_EXE_guard_api"), env!("CARGO_BIN_EXE_fencing")] {
-        // Nothing listens on port 1.
+        // Port 1 does not have a listener.
         let ended = run(program, &[], &[("LOCK_URL", "redis://127.0.0.1:1")]);
         ended.assert_failure(1, "127.0.0.1:1");
     }

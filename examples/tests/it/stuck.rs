@@ -37,7 +37,7 @@ fn every_kind_of_trouble_is_in_the_metrics_and_nothing_is_left_behind() {
     eventually("every kind of trouble, and what works", || {
         let (_, metrics) = http(&server, "GET", "/metrics");
         for (seen, (series, least)) in seen.iter_mut().zip(wanted) {
-            // Whichever other labels it has, such as that of the store.
+            // With any other labels, such as the store.
             let (name, labels) = series.trim_end_matches('}').split_once('{').unwrap_or((series, ""));
             let name = format!("distributed_lock_{name}");
             let is_it = |line: &&str| line.starts_with(&name) && labels.split(',').all(|label| line.contains(label));

@@ -77,7 +77,7 @@ fn of(told: &Told, wrong: Wrong, removed: Option<Rule>) -> Scenario {
     }
 }
 
-/// What the server did with the next request of a process.
+/// The effect of the next request of a process on the server.
 fn did(before: &State, after: &State, process: usize) -> &'static str {
     let replies = |state: &State| state.processes[process].replies.len();
     let answer = after.processes[process].replies.last().filter(|_| replies(after) > replies(before));
@@ -95,7 +95,7 @@ fn did(before: &State, after: &State, process: usize) -> &'static str {
     }
 }
 
-/// What a step may be there: each a list of steps that happen one after the other.
+/// The possible meanings of a step there. Each is a list of steps that happen one after the other.
 fn may_be(before: &State, after: &State, step: Step) -> Vec<Vec<String>> {
     let mut all: Vec<Vec<String>> = match step {
         Step::Execute(process) => vec![vec![format!("{} p{process}", did(before, after, process))]],
@@ -119,7 +119,7 @@ fn follow(told: &Told, scenario: &Scenario) -> (usize, Option<Wrong>) {
     while let Some((state, at)) = open.pop() {
         furthest = furthest.max(at);
         let rest = &told.steps[at..];
-        // What was closed before has nothing left to close.
+        // A connection that was closed before cannot be closed again.
         if rest.first().is_some_and(|(name, now)| name.starts_with("Kill ") && *now == stored(&state)) {
             open.push((state.clone(), at + 1));
         }

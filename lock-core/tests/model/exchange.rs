@@ -47,7 +47,7 @@ pub(crate) fn lines(before: &State, after: &State, step: Step) -> Option<Vec<Str
         let gates = [before, after].map(|state| state.processes[at.process].gates[at.key].claims);
         if gates[0] == gates[1] { vec![] } else { vec![acts("Acquire", at.process)] }
     };
-    // What a process sends because of what it heard.
+    // The commands that a process sends after a message.
     let answers = |process: usize| {
         let sent = after.processes[process].requests.iter();
         let sent = sent.filter(|command| !before.processes[process].requests.contains(command));
@@ -82,7 +82,7 @@ pub(crate) fn lines(before: &State, after: &State, step: Step) -> Option<Vec<Str
         Step::Receive(process) => return hears("Receive", process),
         Step::Hear(process) => return hears("Hear", process),
         Step::BreakConnection(process) => vec![acts("Break", process)],
-        // What is lost here is late there, and what ends a claim is sent again there too without a word of it.
+        // A lost message here is a late one there. The end of a claim is resent there too, without a step for it.
         Step::LoseStray(_) | Step::UndoAgain(_) => vec![],
         Step::Die(process) => vec![acts("Crash", process)],
         Step::Flush => vec![acts("Flush", 0)],
@@ -91,7 +91,7 @@ pub(crate) fn lines(before: &State, after: &State, step: Step) -> Option<Vec<Str
     })
 }
 
-/// Who holds, and who waits.
+/// The holders and the waiters.
 pub(crate) fn stored(state: &State) -> String {
     let name = |claim: &Claim| format!("p{}.{}", claim.at.process, claim.number);
     let lock = &state.store.locks[0];
@@ -107,7 +107,7 @@ pub(crate) fn stored(state: &State) -> String {
     format!("{} | {}", held.iter().map(name).collect::<Vec<_>>().join(" "), queue.join(" "))
 }
 
-/// What a scenario is called in the specification.
+/// The name of a scenario in the specification.
 fn constants(scenario: &Scenario) -> String {
     let processes = |which: &dyn Fn(&Mode) -> bool| {
         let modes = scenario.modes[..scenario.processes].iter().enumerate().filter(|(_, mode)| which(mode));

@@ -1,4 +1,4 @@
-//! What goes wrong in the world.
+//! The faults of the world.
 
 use crate::scenario::{AHEAD, GRANT_TTL, NONSENSE, Rule, Scenario};
 use crate::state::{Ask, At, Caller, Claim, Command, Gate, Lock, Owner, Place, Process, Stage, State, Store};
@@ -63,7 +63,7 @@ impl State {
 
     pub(crate) fn die(&mut self, index: usize) {
         let process = &mut self.processes[index];
-        // What it has sent is still executed.
+        // Its sent commands are still executed.
         let stray = process.stray.iter().chain(&process.requests).copied().collect();
         let done = Caller { place: Place::Done, ..Caller::default() };
         let gates =

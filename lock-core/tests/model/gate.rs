@@ -113,7 +113,7 @@ impl State {
     /// Believes that the lock is held until a deadline, if the token will do.
     pub(crate) fn hold(&mut self, scenario: &Scenario, at: At, drawn: Drawn, deadline: u16) {
         let late = self.now >= deadline;
-        // Who joins others has their token, which it may know.
+        // A claim that joins others has their token, which it may know.
         let joins = self.mode(scenario, at) != Mode::Exclusive;
         let gate = self.gate(at);
         let known = if scenario.keeps(Rule::FloorsAreKept) { gate.floor } else { 0 };

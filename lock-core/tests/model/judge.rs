@@ -1,4 +1,4 @@
-//! What must hold in every state, and where every state must lead.
+//! The claims that must hold in every state, and the end to which every state must lead.
 
 use crate::scenario::{Mode, Scenario, TTL, Wrong};
 use crate::state::{At, Claim, Command, Entry, Owner, Place, Process, Reach, Reply, Stage, State};
@@ -7,7 +7,7 @@ use crate::steps::Step;
 /// How many ticks a course may take on which nothing fails any more.
 const TICKS: u16 = 40;
 
-/// Who believes to have a lock.
+/// The processes that believe to have a lock.
 pub(crate) struct Believed {
     alone: u16,
     pub(crate) units: u16,
@@ -144,7 +144,7 @@ impl State {
         self.processes.iter().all(|process| !process.alive || served(process))
     }
 
-    /// Whether everybody is served once nothing fails any more, on a fair course. Whoever sleeps, sleeps on.
+    /// Whether every waiter is served after the last fault, on a fair course. A sleeper continues to sleep.
     pub(crate) fn completes(&self, scenario: &Scenario) -> bool {
         let scenario =
             Scenario { attempts: u16::MAX, claims: u16::MAX, horizon: u16::MAX, finds_stalls: false, ..*scenario };
@@ -176,7 +176,7 @@ impl State {
         false
     }
 
-    /// What the keeper of each process does at every tick.
+    /// The work of each process's keeper at every tick.
     fn ask_and_renew(&mut self, scenario: &Scenario) {
         for process in (0..self.processes.len()).filter(|&process| self.processes[process].alive).collect::<Vec<_>>() {
             for key in 0..scenario.keys {

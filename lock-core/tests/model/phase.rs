@@ -1,4 +1,4 @@
-//! What the server does with a lock that several claims share.
+//! The server's steps with a lock that several claims share.
 
 use crate::scenario::{Mode, READ, Rule, Scenario, TTL, Wrong};
 use crate::state::{Claim, Drawn, Owner, Reach, Reply, Sharer, State};

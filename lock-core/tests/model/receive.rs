@@ -1,4 +1,4 @@
-//! What a process does with what it hears.
+//! The reaction of a process to messages and answers.
 
 use crate::scenario::{Rule, Scenario, TTL};
 use crate::state::{Claim, Command, Grant, Outcome, Place, Reply, Stage, State};
@@ -48,7 +48,7 @@ impl State {
                 if gate.claim == Some(claim) && gate.stage == Stage::Holding {
                     gate.renewals = gate.renewals.saturating_sub(1);
                     gate.unanswered = false;
-                    // What is over is never revived.
+                    // A lease that has ended stays ended.
                     if now < gate.deadline {
                         gate.deadline = gate.deadline.max(sent + ttl);
                     }

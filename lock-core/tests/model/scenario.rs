@@ -1,4 +1,4 @@
-//! What may happen in an exploration, how far it is followed, and which rule it does without.
+//! The possible events of an exploration, its bounds, and the rule that it does without.
 
 use crate::state::Claim;
 
@@ -14,7 +14,7 @@ pub(crate) const NONSENSE: u32 = 1_000_000;
 pub(crate) const GRANT_TTL: u16 = 2;
 pub(crate) const TTL: u16 = 3;
 pub(crate) const SHORT_TTL: u16 = 1;
-/// What a release leaves of a lease that has a minimum.
+/// The rest of a lease with a minimum after a release.
 pub(crate) const REMNANT: u16 = 1;
 /// How long a caller waits, where the server checks it.
 pub(crate) const BUDGET: u16 = 2;
@@ -26,7 +26,7 @@ pub(crate) const WINDOW: u16 = 1;
 /// How far the server's clock is ahead of the clients', and by how much it steps back.
 pub(crate) const AHEAD: u16 = 4;
 
-/// What a claim wants.
+/// The wish of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Mode {
     /// The lock for itself.
@@ -57,9 +57,9 @@ pub(crate) enum Rule {
     NeverShortens,
     /// A grant for a claim that holds the lock already tells nothing.
     HeldGrantIgnored,
-    /// Who cannot be told of a grant is passed over, and keeps the place.
+    /// A claim that cannot be reached is passed over, and keeps its place.
     PassedOverKeepPlace,
-    /// Who is passed over is told nothing, by a replica either.
+    /// A claim that is passed over gets no message, not from a replica either.
     PassedOverHearNothing,
     /// A grant uses the lease that its entry names.
     EntriesNameTheirLease,
@@ -71,7 +71,7 @@ pub(crate) enum Rule {
     AskingMovesOn,
     /// After a connection broke, releases without an answer are sent again.
     ReleasesAreRepeated,
-    /// Whoever waits asks again now and then.
+    /// A waiter asks again now and then.
     Backstop,
     /// The release of a newcomer that passed the queue serves the queue.
     OnePass,
@@ -80,16 +80,16 @@ pub(crate) enum Rule {
 
     /// A grant to one that sleeps is confirmed before the body runs.
     SleepersConfirm,
-    /// Whoever sleeps keeps the place for as long as it says.
+    /// A sleeper keeps its place for as long as it announced.
     SleepersKeepPlaces,
     /// When a lock passes on, the one that is to watch it from now on is woken.
     WatchersAreWoken,
-    /// Whoever watches a lock asks when the lease in the way would end.
+    /// A claim that watches a lock asks when the holder's lease is due to end.
     WatchersAskAtTheEnd,
-    /// Whoever could not hear for a while asks again when it can.
+    /// A claim that could not listen for a while asks again when it can.
     DeafAreWoken,
 
-    /// Whoever gives a connection up has it killed before anything is undone on another.
+    /// A process that gives a connection up has it killed before it undoes anything on another.
     KilledBeforeUndo,
     /// An ending goes behind the sends of its claim that are unanswered.
     EndingsGoBehind,
@@ -123,7 +123,7 @@ pub(crate) enum Rule {
     TurnsAreTakenBack,
     /// A turn that was taken back can be taken no more.
     TurnsHaveOneTaker,
-    /// Whoever let a turn go by gets none until it is polled.
+    /// A caller that missed a turn gets none until it is polled.
     PassedOverUntilPolled,
     /// The deadline is looked at when a turn is taken.
     DeadlineReadAtTake,
@@ -139,17 +139,17 @@ pub(crate) enum Rule {
     UnitsAreCounted,
     /// A limit is that of the claim that comes: who shares the lock already keeps its units.
     LimitsBindNewcomers,
-    /// Whoever asks goes behind those who wait.
+    /// A newcomer goes behind the waiters.
     NewcomersGoBehind,
-    /// Nobody is granted past one that waits, does not fit, and can be told.
+    /// No claim is granted past a waiter that does not fit and can be reached.
     NobodyIsPassed,
-    /// Who cannot be told of a grant, and has missed a confirmation, makes nobody wait.
+    /// A claim that cannot be reached and has missed a confirmation does not block others.
     DeafMakeNobodyWait,
     /// A batch goes on as long as the next one fits.
     BatchesGoOn,
-    /// Who is granted in the reply brings its batch along.
+    /// A claim that is granted in the reply brings its batch along.
     AskersBringTheirBatch,
-    /// What is granted leaves the queue.
+    /// A granted claim leaves the queue.
     GrantsLeaveTheQueue,
     /// A step takes out the claims whose leases are over before it looks whether another fits.
     EndedLeasesAreTakenOut,
@@ -157,19 +157,19 @@ pub(crate) enum Rule {
     EndedLeasesGiveBack,
     /// A step that finds leases over moves the queue on, whatever else it does.
     EndedLeasesMoveOn,
-    /// Who leaves a lock that others still share moves the queue on.
+    /// A claim that leaves a shared lock moves the queue on.
     LeaversMoveOn,
     /// A release gives back only what its claim has.
     LeaversGiveBackTheirOwn,
     /// A repeat of a claim that shares the lock already takes no units.
     RepeatsTakeNothing,
-    /// The lock lasts as long as the last lease of those who share it: it is raised for whoever joins.
+    /// The lock lasts as long as the last lease of its sharers: it is raised when a claim joins.
     JoinsRaiseTheLock,
-    /// It is raised for whoever renews.
+    /// It is raised when a claim renews.
     RenewalsRaiseTheLock,
     /// It stays for the others when somebody leaves.
     LeaversKeepTheLock,
-    /// What is left of those who shared a lock before does not count among those who share it next.
+    /// Leftovers of an earlier phase do not count as sharers of the next one.
     LeftoversDoNotCount,
     /// The first of those who share a lock draws a token.
     FirstSharerDraws,
@@ -179,11 +179,11 @@ pub(crate) enum Rule {
     DowngradesInOneStep,
     /// A downgrade moves the queue on.
     DowngradesMoveOn,
-    /// Nobody who shares a lock waits to have it alone.
+    /// A claim that shares a lock does not wait to have it exclusively.
     NoUpgrades,
 }
 
-/// What must never be.
+/// The states that must never occur.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Wrong {
     /// Two believe that they hold the lock.
@@ -208,16 +208,16 @@ pub(crate) enum Wrong {
     NeverFree,
     /// The lock is free, somebody waits for it, and nothing is on its way.
     Stall,
-    /// Somebody is not served although nothing fails any more.
+    /// A waiter is not served although the faults have ended.
     Starvation,
 }
 
-/// What may happen, and how far it is followed.
+/// The possible events, and the bounds of the exploration.
 #[derive(Clone, Copy)]
 pub(crate) struct Scenario {
     pub(crate) removed: Option<Rule>,
     pub(crate) processes: usize,
-    /// What the claims of each process want.
+    /// The wishes of each process's claims.
     pub(crate) modes: [Mode; 3],
     /// Whether a caller that has a lock for itself may go on as a reader. Only with one caller each: the token of
     /// those who share has no number of a hand-off here.

@@ -1,4 +1,4 @@
-//! What the server does with commands and scripts.
+//! The server's execution of commands and scripts.
 
 use crate::scenario::{GRANT_TTL, Mode, PASSING, REMNANT, Rule, Scenario, TTL, UNCONFIRMED, WINDOW, Wrong};
 use crate::state::{Ask, Claim, Command, Drawn, Entry, Grant, Outcome, Owner, Reach, Reply, State};
@@ -241,7 +241,7 @@ impl State {
         let now = self.server_now();
         let lock = &mut self.store.locks[key];
         // Not beyond the time of a window: the clock may have stepped back.
-        // Whoever had it meanwhile must pass it on: nobody passes the queue twice.
+        // A claim that had it meanwhile must pass it on, so that no claim passes the queue twice.
         if !freed && now < lock.window && lock.window - now <= WINDOW {
             return true;
         }
@@ -275,7 +275,7 @@ impl State {
         if self.is_free(key) {
             self.store.locks[key].owner = None;
         }
-        // Whoever could be told has been: a newcomer passes nobody but those.
+        // Every claim that can be reached got its message: a newcomer passes only the others.
         self.seen[key].passes = 0;
         let (mut index, mut answer) = (0, None);
         while let Some(&entry) = self.store.locks[key].queue.get(index) {

@@ -1,8 +1,8 @@
 //! Claims that sleep: they ask only when they watch the lock, are woken, or could not hear for a while.
 //!
-//! One claim watches a lock here, the first that can be reached; two do on servers. Whoever does not watch it never asks, which
-//! on servers it does after a while. So a first that died behind a stranger, where nobody passes the lock on, leaves nobody who
-//! looks; that is no scenario here, and on servers the second does.
+//! One claim watches a lock here, the first that can be reached; two do on servers. A claim that does not watch it never asks here;
+//! on servers it asks after a while. If the first claim dies behind a stranger, who does not pass the lock on, no claim is left
+//! that looks. That is not a scenario here, and on servers the second claim looks.
 
 use lock_core::testing::limit;
 
@@ -31,7 +31,7 @@ impl State {
         let ends = first_end?.saturating_sub(self.ahead);
         let mut reached = lock.queue.iter().filter(|entry| entry.reach != Reach::PassedOver);
         let watches = reached.next().is_none_or(|first| first.claim == claim);
-        // Who watches the lock of a stranger polls.
+        // A claim that watches the lock of a stranger polls.
         let polls = watches && lock.owner == Some(Owner::Stranger);
         let entry = self.store.locks[key].queue.iter_mut().find(|entry| entry.claim == claim)?;
         if polls || entry.reach != Reach::Unknown {

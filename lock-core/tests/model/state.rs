@@ -1,4 +1,4 @@
-//! What the model consists of.
+//! The parts of the model.
 
 use crate::scenario::{AHEAD, Faults, Mode, READ, Scenario, Wrong};
 
@@ -18,7 +18,7 @@ pub(crate) struct Claim {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Owner {
     Claim(Claim),
-    /// What a release left of a lease that has a minimum.
+    /// The rest of a lease with a minimum, after its release.
     Remnant(Claim),
     /// A client of the classic protocol.
     Stranger,
@@ -61,7 +61,7 @@ pub(crate) struct Entry {
 pub(crate) struct Lock {
     pub(crate) owner: Option<Owner>,
     pub(crate) expires: u16,
-    /// What is left of an earlier phase included.
+    /// Leftovers of an earlier phase are included.
     pub(crate) sharers: Vec<Sharer>,
     pub(crate) queue: Vec<Entry>,
     /// Since when it passes from claim to claim, and until when it is left free.
@@ -77,7 +77,7 @@ pub(crate) struct Store {
     pub(crate) clock: u32,
 }
 
-/// What nobody in the model knows of a lock, for judging.
+/// The facts about a lock that only the judge knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Seen {
     pub(crate) grants: u16,
@@ -89,7 +89,7 @@ pub(crate) struct Seen {
     pub(crate) stretched_by: Vec<Claim>,
 }
 
-/// What a grant draws.
+/// The draw of a grant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Drawn {
     pub(crate) draw: u32,
@@ -109,7 +109,7 @@ pub(crate) struct Ask {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Command {
-    /// The native first attempt. Those that follow each other share one draw.
+    /// The native first attempt. Attempts that follow each other share one draw.
     Take {
         claim: Claim,
         sent: u16,
@@ -203,7 +203,7 @@ pub(crate) enum Reply {
     },
 }
 
-/// What became of the next claim of a release.
+/// The result of the next claim of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Outcome {
     None,
@@ -248,7 +248,7 @@ pub(crate) struct Caller {
     pub(crate) passed_over: bool,
 }
 
-/// What one process knows of one lock.
+/// The knowledge of one process about one lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Gate {
     pub(crate) stage: Stage,
@@ -294,7 +294,7 @@ pub(crate) struct Process {
     pub(crate) gates: Vec<Gate>,
     pub(crate) requests: Vec<Command>,
     pub(crate) replies: Vec<Reply>,
-    /// What broken connections carried, executed late if at all.
+    /// The commands of broken connections. They are executed late, or never.
     pub(crate) stray: Vec<Command>,
     pub(crate) inbox: Vec<Grant>,
     /// Only where the rule is removed that a draw serves its batch.
@@ -309,7 +309,7 @@ pub(crate) struct State {
     /// How far the server's is ahead.
     pub(crate) ahead: u16,
     pub(crate) store: Store,
-    /// What a failover falls back to.
+    /// The state that a failover falls back to.
     pub(crate) replica: Option<Box<Store>>,
     pub(crate) processes: Vec<Process>,
     pub(crate) seen: Vec<Seen>,

@@ -1,4 +1,4 @@
-//! What can happen next, and what it does.
+//! The possible next steps, and their effects.
 
 use crate::scenario::{Mode, Rule, SHORT_TTL, Scenario, TTL};
 use crate::state::{At, Command, Gate, Owner, Place, Stage, State};

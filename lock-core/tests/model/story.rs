@@ -25,7 +25,7 @@ fn meaning(name: &str) -> String {
     lines.into_iter().rev().collect::<Vec<_>>().join(" ")
 }
 
-/// What goes wrong without a rule, or which rules there are.
+/// Shows the fault that a rule prevents, or lists the rules.
 fn without(name: &str) -> Result<String, String> {
     let cases = cases();
     let Some((rule, scenario, _)) = cases.iter().find(|(rule, ..)| format!("{rule:?}") == name) else {
@@ -61,7 +61,7 @@ fn claim(at: At, number: u16) -> String {
     format!("{}{number}", name(at.process))
 }
 
-/// One step, as a sentence. What is executed or received is what came first before it.
+/// One step, as a sentence. A command is executed, and a message received, in the order of sending.
 fn sentence(step: Step, before: &State) -> String {
     let of = |at: At| name(at.process);
     let process = |number: usize| -> &Process { &before.processes[number] };
@@ -209,7 +209,7 @@ fn actor(step: Step) -> Option<usize> {
     }
 }
 
-/// What lies on the server of a lock.
+/// The keys of a lock on the server.
 fn lies(lock: &Lock, now: u16) -> String {
     let until = if lock.expires <= now { "over since" } else { "until" };
     let owner = match lock.owner {
@@ -237,7 +237,7 @@ fn lies(lock: &Lock, now: u16) -> String {
 fn a_rule_that_is_left_out_is_told() {
     let asked = std::env::var("LOCK_MODEL_WITHOUT").ok();
     let told = without(asked.as_deref().unwrap_or("HeldGrantIgnored"));
-    // Whoever asked cuts it out of what a test says.
+    // The caller cuts it out of a test's output.
     println!("\n=== story ===\n{}=== end ===", told.as_deref().unwrap_or_else(|why| why));
     if asked.is_none() {
         let told = told.unwrap();

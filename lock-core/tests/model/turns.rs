@@ -1,4 +1,4 @@
-//! Whose turn it is among the callers of a process.
+//! The turns of a process's callers.
 
 use crate::scenario::{Mode, NUMBERS_PER_DRAW, Rule, Scenario, Wrong};
 use crate::state::{At, Command, Place, Stage, State};
@@ -39,7 +39,7 @@ impl State {
             }
             self.report(Wrong::LateEntry);
         }
-        // Those who share a lock have one token.
+        // Claims that share a lock have one token.
         let numbered = self.mode(scenario, at) == Mode::Exclusive;
         let gate = self.gate(at);
         gate.callers[caller].place = Place::Inside;
@@ -117,7 +117,7 @@ impl State {
         }
     }
 
-    /// Nobody waits any longer.
+    /// The queue is empty now.
     pub(crate) fn time_out(&mut self, scenario: &Scenario, at: At) {
         self.gate(at).turn(Place::Waiting, Place::Done);
         self.end_claim(scenario, at);

@@ -11,7 +11,7 @@ use crate::steps::Step;
 const WALKS: u64 = 300;
 const STEPS: usize = 800;
 
-/// What a walk came to.
+/// The result of a walk.
 struct Walked {
     wrong: Option<Wrong>,
     grants: u64,

@@ -1,4 +1,4 @@
-//! What an annotated function does.
+//! The behaviour of annotated functions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -9,7 +9,7 @@ use std::time::Duration;
 use lock_core::testing::{RedisServer, limit};
 use lock_core::{LockError, LockErrorKind, LockManager, RedisStore, distributed_lock};
 
-/// What a value is, and the key that `foreign:<value>` locks for it.
+/// A value, and the key that `foreign:<value>` locks for it.
 const VALUES: [(&str, &str); 5] = [
     ("ann@example.org", "foreign:ann@example.org"),
     ("a b", "foreign:a b"),

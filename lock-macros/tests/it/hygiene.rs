@@ -16,7 +16,7 @@ async fn nothing_is_taken_from_the_callers_scope() {
     assert_eq!(names::key(1).unwrap().as_str(), "e:1");
 }
 
-/// What clippy has a suggestion for: it would stand in the place of the whole key.
+/// Code with a suggestion by clippy, which would replace the whole key.
 mod inside_a_key {
     #![deny(clippy::all, clippy::pedantic)]
 

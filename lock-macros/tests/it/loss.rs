@@ -1,4 +1,4 @@
-//! What happens to a body whose lock is lost.
+//! The end of a body whose lock is lost.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

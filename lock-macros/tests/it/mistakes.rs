@@ -172,7 +172,7 @@ fn wrong_options_are_a_mistake() {
     assert!(text.contains("ttl 5ms leaves"), "{text}");
 }
 
-/// What the values are for: somebody else has the lock, or the store is down.
+/// The cases of the values: another caller has the lock, or the store is down.
 #[test]
 #[limit]
 fn contention_and_an_unavailable_store_are_skipped() {

@@ -1,4 +1,4 @@
-//! What each option of time does, on virtual time.
+//! Each option about time, on virtual time.
 
 use std::time::Duration;
 

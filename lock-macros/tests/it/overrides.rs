@@ -32,7 +32,7 @@ async fn one_call_is_told_otherwise_and_no_other() {
     let started = Instant::now();
     inner(&locks, 1).await.unwrap_err();
     assert_eq!(started.elapsed().as_secs(), 2, "the scope is over");
-    // What a locked body calls in turn keeps its own options.
+    // A function that a locked body calls keeps its own options.
     let started = Instant::now();
     overriding(|request| request.with_wait(60 * SECOND)).scope(outer(&locks, 1)).await.unwrap_err();
     assert_eq!(started.elapsed().as_secs(), 2);

@@ -241,7 +241,7 @@ impl Dynamic for Shop {
     }
 }
 
-/// What a macro of the user's puts together: its variables arrive in invisible groups.
+/// A function that a macro of the user puts together: its variables arrive in invisible groups.
 macro_rules! generated {
     ($key:literal, $ttl:expr, $keys:tt, $name:ident($argument:ident: $type:ty) -> $output:ty $body:block) => {
         #[distributed_lock(key = $key, ttl = $ttl, label = $key)]

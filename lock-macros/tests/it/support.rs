@@ -1,4 +1,4 @@
-//! What several tests need.
+//! The parts that several tests need.
 
 use lock_core::{
     AcquireRequest, Attempt, Capabilities, Claim, Freed, Holder, Inbox, LockBackend, LockError, LockKey, LockManager,

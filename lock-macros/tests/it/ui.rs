@@ -1,4 +1,4 @@
-//! What the compiler says. The goldens belong to the pinned toolchain.
+//! The messages of the compiler. The goldens belong to the pinned toolchain.
 
 use lock_core::testing::limit;
 

@@ -1,4 +1,4 @@
-//! Who waits for whom, by key: one call site holds many keys, and only some of them are in somebody's way.
+//! Waits are charged by key: one call site holds many keys, and only some of them block a waiter.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -11,7 +11,7 @@ use crate::support::{Acquire, Scrape, eventually, holder};
 const LOCK: &str = "lock:user:<user_id>";
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Makes waits of a moment usual for the lock, so that whoever waits for longer waits for long.
+/// Makes short waits usual for the lock, so that a longer wait counts as long.
 fn usually_short(observer: &impl LockObserver) {
     for attempt in 1000..1030 {
         let acquire = Acquire::new(observer, attempt, LOCK, "lock:user:usual");
@@ -56,7 +56,7 @@ fn a_stuck_hold_counts_those_who_wait_for_its_key_and_nobody_else() {
         "nobody waits for the one that is stuck"
     );
     assert_eq!(of("waiting_on", "holder_site"), 5.0);
-    // Whoever waits for it is counted, also one who is queued behind another and has seen no holder.
+    // Every waiter is counted, also one that is queued behind another and has not seen a holder.
     let _one = waiting(&observer, 20, "lock:user:stuck", &seen("shop::charge"));
     Acquire::new(&observer, 21, LOCK, "lock:user:stuck").send(LockEventKind::WaitStarted);
     eventually("two wait for it", || (of("stuck_waiters", "site") == 2.0).then_some(()));

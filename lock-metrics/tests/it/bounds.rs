@@ -1,4 +1,4 @@
-//! Whatever the application does, the number of series is bounded and no key becomes a label.
+//! The number of series is bounded, and a key never becomes a label.
 
 use std::collections::HashSet;
 use std::time::Duration;

@@ -83,7 +83,7 @@ fn who_stands_for_a_role_does_not_wait_for_a_lock() {
     assert_eq!((&rows[0]["state"], &rows[0]["role"]), (&"leads".into(), &"leader".into()));
     assert!(rows[1..].iter().all(|row| row["state"] == "stands" && row["role"] == "candidate"), "{page:#}");
     assert_eq!((&page["totals"]["waiting"], &page["totals"]["candidates"]), (&0.into(), &12.into()));
-    // A term that was waited for for days is no slow wait, and nobody was in the way.
+    // A candidate that waited for days did not wait for a slow lock, and no holder blocked it.
     leader.release(LONG);
     candidates[0].acquired(GrantPath::Granted, LONG, Some(&holder("shop::lead")));
     candidates[1].send(LockEventKind::Cancelled { waited: LONG, holder: Some(&holder("shop::lead")) });

@@ -167,7 +167,7 @@ fn renewals_and_every_end() {
         LockEventKind::Abandoned { held: SECOND },
         LockEventKind::Lost { held: SECOND, reason: LossReason::Stolen },
         LockEventKind::Lost { held: SECOND, reason: LossReason::MaxHold },
-        // Somebody stopped the process, which released its locks: nobody has to act on it.
+        // An operator stopped the process, which released its locks: an alert would be wrong.
         LockEventKind::Lost { held: SECOND, reason: LossReason::ShutDown },
     ];
     for (attempt, end) in (1..).zip(ends) {

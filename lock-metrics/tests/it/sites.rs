@@ -56,8 +56,8 @@ fn every_series_of_an_annotated_function_starts_at_zero() {
             if metric.name().contains("_inspector_") {
                 continue;
             }
-            // What a lock is used for is known when it is.
-            // Whose age nobody has told is unknown.
+            // The use of a lock is known after its first use.
+            // The age is unknown unless it was reported.
             let unknown = metric.name() == "distributed_lock_waiting_on_oldest_hold_start_timestamp_seconds";
             if unknown {
                 continue;

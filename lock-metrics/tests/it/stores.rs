@@ -1,4 +1,4 @@
-//! What identifies a lock: its name and its store, and whose clock its times are by.
+//! A lock is identified by its name and its store, and its times follow the store's clock.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

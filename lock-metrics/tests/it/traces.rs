@@ -49,7 +49,7 @@ fn a_wait_leaves_its_trace_in_its_bucket() {
         *trace.lock().unwrap() = id.map(|id| [id; 16]);
         let acquire = Acquire::new(&observer, attempt, "order:<id>", "order:1");
         acquire.send(LockEventKind::WaitStarted);
-        // Whatever runs later runs elsewhere.
+        // Later work runs elsewhere.
         *trace.lock().unwrap() = Some([9; 16]);
         acquire.acquired(GrantPath::Granted, Duration::from_millis(waited), None);
         acquire.release(Duration::from_secs(1));
@@ -101,7 +101,7 @@ fn both_formats_have_the_same_series() {
     for (family, kind) in [("acquisitions", "counter"), ("held", "gauge"), ("wait_seconds", "histogram")] {
         assert!(open.contains(&format!("# TYPE distributed_lock_{family} {kind}\n# HELP ")), "{family}");
     }
-    // Nobody is surprised by another format who gains nothing from it.
+    // A scraper gets another format only if that has a benefit.
     let (kind, text) = builder().build().unwrap().render_for(PROMETHEUS);
     assert!(kind.starts_with("text/plain"), "{kind}");
     Scrape::read(&text);
@@ -148,7 +148,7 @@ fn the_span_of_the_caller_is_asked_for_its_trace() {
         (guard, id)
     });
     assert!(openmetrics(&metrics).contains(&format!("# {{trace_id=\"{id}\"}}")));
-    // Outside of a span there is no trace, and nothing is made up.
+    // Outside a span a trace is missing, and none is made up.
     let _other = runtime.block_on(locks.lock("order:2").acquire()).unwrap();
     let live = metrics.live_locks().find(|live| live.key.as_str() == "order:2").unwrap();
     assert_eq!(live.trace_id, None);

@@ -1,4 +1,4 @@
-//! What locks are used for: leaders, jobs, permits, stripes, and locks inside locks, of real managers.
+//! The uses of locks: leaders, jobs, permits, stripes, and locks inside locks, of real managers.
 
 use std::time::{Duration, SystemTime};
 

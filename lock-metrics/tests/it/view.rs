@@ -76,7 +76,7 @@ fn a_hold_is_stuck_at_the_age_that_it_said() {
     hold.stuck_after = Duration::from_secs(4000);
     hold.take();
     let json = json(&metrics);
-    // What is shown is the time from the grant to the moment from which it counts.
+    // The view shows the time from the grant to the moment from which it counts.
     assert_eq!(json["locks"][0]["stuck_after_seconds"], 4000.0, "{json}");
     assert_eq!(json["locks"][0]["state"], "held");
 }

@@ -6,7 +6,7 @@ use lock_core::testing::limit;
 
 use crate::crate_file;
 
-/// What speaks lines and runs the loop of a benchmark, for all adapters of a language.
+/// The code that speaks lines and runs the loop of a benchmark, for all adapters of a language.
 const SHARED: [&str; 6] =
     ["lines.py", "lines.js", "go/lines/lines.go", "go/lines/load.go", "java/Lines.java", "java/Load.java"];
 

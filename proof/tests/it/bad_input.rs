@@ -1,4 +1,4 @@
-//! What cannot be done is said in one sentence.
+//! Wrong input is refused in one sentence.
 
 use lock_core::testing::limit;
 

@@ -49,7 +49,7 @@ fn right() -> Vec<Value> {
         hold(2, "permit", 1, 30, 105, 115, 140),
         hold(3, "write", 0, 40, 160, 170, 200),
         vec![write(3, 160, Some(40), 180), job("began", Some(50), 10, 20), job("began", Some(50), 60, 70)],
-        // What nobody was told of may be there, and an earlier look knows less.
+        // An element of an unanswered commit may be there, and an earlier read knows less.
         vec![add(7, 26), set(&[], 24), set(&[7, 8], 600)],
         vec![json!({"type": "killed", "process": 9, "at": 500}), json!({"type": "served", "took": 5, "bound": 9})],
         vec![json!({"type": "done", "at": 900})],
@@ -61,7 +61,7 @@ fn text(records: &[Value]) -> String {
     records.iter().map(|record| format!("{record}\n")).collect()
 }
 
-/// What both checkers say of a history, which is the same, and their ends.
+/// Runs both checkers on a history, and returns their verdicts, which must be equal, and the exit code.
 fn both(text: &str) -> (Vec<Value>, Option<i32>) {
     let scratch = Scratch::new();
     let history = scratch.write("history.jsonl", text);

@@ -1,4 +1,4 @@
-//! What ties the specification to the code names the same things as both of them: Trace.tla, Exchange.tla, and who writes their steps.
+//! The links between specification and code use the names of both: Trace.tla, Exchange.tla, and the code that writes their steps.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -41,14 +41,14 @@ fn named(module: &str) -> Names {
     pairs.map(|(name, _)| name.to_owned()).collect()
 }
 
-/// What a module declares between two words.
+/// The declarations of a module between two words.
 fn declared(module: &str) -> Names {
     let lines = module.lines().skip_while(|line| *line != "CONSTANTS").skip(1).take_while(|line| !line.is_empty());
     let names = lines.flat_map(|line| line.split("\\*").next().unwrap().split(',').collect::<Vec<_>>());
     names.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect()
 }
 
-/// What stands before ` = ` at the beginning of a line, of a text in which `\n` may be written so.
+/// The names before ` = ` at the beginning of a line. In the text, `\n` may be written so.
 fn assigned(text: &str) -> Names {
     let lines = text.split("\\n").flat_map(str::lines).map(|line| line.trim().trim_start_matches('"'));
     let names = lines.filter_map(|line| line.split_once(" = ").map(|(name, _)| name.to_owned()));
@@ -77,7 +77,7 @@ fn each_name_of_a_step_is_an_action_of_the_specification() {
         let unknown: Vec<&String> = names.difference(&lock).filter(|name| *name != "Elsewhere").collect();
         assert!(named(module).is_subset(&lock) && unknown.is_empty(), "{unknown:?} of {:?}", named(module));
     }
-    // Whoever reads a log, and whoever writes down what the model does, uses all of them and no others.
+    // The reader of logs and the writer of the model's steps use exactly these names.
     let reader: String =
         ["reader", "steps", "callers"].map(|file| read(&format!("proof/src/spec/trace/{file}.rs"))).concat();
     let reader: Names = quoted(&reader).filter(|name| is_action(name)).collect();
@@ -155,7 +155,7 @@ fn what_the_reader_of_logs_takes_for_granted_is_what_the_scripts_do() {
         }
     }
     let (protocol, page) = (read("docs/protocol.md"), read("proof/spec/TRACE.md"));
-    // What a server writes by itself: the database, the end of a lease, and times as they are, not as they are left.
+    // Words that a server writes by itself: the database, the end of a lease, and times as they are, not as they are left.
     let servers = ["SELECT", "UNLINK", "PEXPIREAT", "PXAT"];
     let is_command = |word: &str| word.len() > 2 && word.chars().all(|sign| sign.is_ascii_uppercase());
     let commands: Names = quoted(&reader).filter(|word| is_command(word)).collect();

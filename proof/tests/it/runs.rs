@@ -33,7 +33,7 @@ fn soak(store: &str) {
     promotions_are_written_down(&std::fs::read_to_string(folder.join("history.jsonl")).unwrap());
 }
 
-/// Who shares a lock while a replica becomes a master may have a token of before.
+/// A claim that shares a lock while a replica becomes a master may have an earlier token.
 fn promotions_are_written_down(history: &str) {
     let records = history.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()).collect::<Vec<_>>();
     let at = |record: &Value, field: &str| record[field].as_u64().unwrap();
@@ -146,7 +146,7 @@ fn the_page_of_the_documentation_is_made_of_the_files_of_a_run() {
     assert_eq!(said(&output), page, "run `lock-proof page proof/published >docs/proof.md`");
 }
 
-/// The race between check and commit: whoever only looks loses a write, and a pin keeps it.
+/// The race between check and commit: a check loses a write, and a pin keeps it.
 #[test]
 #[limit(600)]
 fn between_check_and_commit_a_look_loses_a_write_and_a_pin_keeps_it() {

@@ -119,7 +119,7 @@ fn each_rule_of_the_specification_is_taken_out_by_some_configuration() {
     assert_eq!(asked, taken);
 }
 
-/// What a claim of the specification is called where the model reports it.
+/// The name of a claim of the specification in the model's reports.
 const CLAIMS: [(&str, &str); 6] = [
     ("Exclusion", "NoTwoHolders"),
     ("LateEntry", "NoTwoHolders"),

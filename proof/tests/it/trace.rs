@@ -1,4 +1,4 @@
-//! What a store logged of a run is a behaviour of the specification, and what no store may do is found in it.
+//! The log of a store is a behaviour of the specification, and a planted forbidden step is found in it.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -16,7 +16,7 @@ fn has_tlc() -> bool {
     fetched.status.success()
 }
 
-/// Of how many keys, of so many, what a store logged is a behaviour of the specification.
+/// For how many of the keys the log of a store is a behaviour of the specification.
 fn allowed(said: &str) -> Option<(usize, usize)> {
     let line = said
         .lines()

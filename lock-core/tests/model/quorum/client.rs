@@ -134,7 +134,7 @@ impl Client {
         self.stage = Stage::Idle { until: world.now + 1 + world.below(20) };
     }
 
-    /// What it does by itself at this moment.
+    /// Its own action at this moment.
     pub(super) fn step(&mut self, me: usize, world: &mut World) {
         let (now, rules) = (world.now, world.rules);
         if now >= self.new_list_at && !matches!(self.stage, Stage::Holding { .. }) {

@@ -17,7 +17,7 @@ pub(super) struct Node {
     pub(super) down_until: i64,
 }
 
-/// What a member is asked. The second round and a repair are votes too.
+/// A request to a member. The second round and a repair are votes too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Question {
     Vote { floor: i64 },
