@@ -20,7 +20,7 @@ use std::time::Duration;
 use std::{env, io, thread};
 
 use lock_core::{LockError, LockErrorKind, LockLabel, LockManager, LockRequest, ShutdownReport};
-use lock_metrics::Inspector;
+use lock_metrics::FleetInspector;
 use opentelemetry::trace::{TraceContextExt as _, TracerProvider as _};
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -55,7 +55,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         stores.push(LockManager::connect(url).await?);
         // Members of a quorum are inspected one by one.
         if !url.starts_with("redlock") {
-            inspectors.push(Inspector::new(url)?.with_interval(INSPECT_EVERY).start(&metrics)?);
+            inspectors.push(FleetInspector::new(url)?.with_interval(INSPECT_EVERY).start(&metrics)?);
         }
     }
     let mut work = JoinSet::new();

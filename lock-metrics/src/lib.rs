@@ -25,7 +25,7 @@
 //! - `lockctl` (`cargo install lockctl`) shows every lock of the fleet, read from Redis. `lockctl why KEY` explains one
 //!   lock. It can also release a lock whose holder is gone.
 //! - `lockctl contention` shows the last contended waits of many processes together.
-//! - [`Inspector`] exports the same as metrics, for alerts on locks that no live process holds.
+//! - [`FleetInspector`] exports the same as metrics, for alerts on locks that no live process holds.
 //!
 //! Metrics never contain a key. The live view shows the first four digits of an owner. All 32 digits prove ownership.
 //! Only `lockctl show` and `lockctl list --owners` print them, for `lockctl release`. That reveals no new secret: a
@@ -73,7 +73,7 @@ mod words;
 
 pub use catalog::{Metric, MetricKind, MetricUnit, catalog};
 #[cfg(feature = "inspector")]
-pub use inspector::{Inspector, InspectorHandle};
+pub use inspector::{FleetInspector, InspectorHandle};
 pub use install::error::InstallError;
 pub use install::handle::MetricsHandle;
 pub use install::{Builder, builder, install, installed};

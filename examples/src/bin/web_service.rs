@@ -22,7 +22,7 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use axum::response::Html;
 use axum::routing::{get, post, put};
 use lock_core::{LockError, LockLayer, LockManager, distributed_lock, lock_key};
-use lock_metrics::{Inspector, LIVE_VIEW_CSP};
+use lock_metrics::{FleetInspector, LIVE_VIEW_CSP};
 use tokio::net::TcpListener;
 
 /// Charges a user. A caller that cannot get the lock soon gets an answer instead of piling up. A `LockError` is a
@@ -55,7 +55,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     // holders are not scraped. Locks in memory belong to this process alone.
     let url = env::var("LOCK_URL")?;
     let inspector = match url.starts_with("memory") {
-        false => Some(Inspector::new(&url)?.start(&metrics)?),
+        false => Some(FleetInspector::new(&url)?.start(&metrics)?),
         true => None,
     };
     let (scraped, live) = (metrics.clone(), metrics.clone());

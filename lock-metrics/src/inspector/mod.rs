@@ -38,7 +38,7 @@ const TERM: Duration = Duration::from_secs(30);
 ///
 /// ```no_run
 /// let metrics = lock_metrics::install()?;
-/// let inspector = lock_metrics::Inspector::new("redis://127.0.0.1")?
+/// let inspector = lock_metrics::FleetInspector::new("redis://127.0.0.1")?
 ///     .with_prefix("legacy:", "legacy")
 ///     .start(&metrics)?;
 /// // It stops when `inspector` is dropped.
@@ -57,7 +57,7 @@ const TERM: Duration = Duration::from_secs(30);
 /// a lock. In a cluster it also needs `CLUSTER SLOTS`, `CLUSTER NODES` and `ASKING`. Start one for each metrics handle.
 #[derive(Clone)]
 #[must_use = "an inspector does nothing before it is started"]
-pub struct Inspector {
+pub struct FleetInspector {
     reader: Arc<FleetReader>,
     /// The name of the store, without the namespace.
     store: Arc<str>,
@@ -66,9 +66,9 @@ pub struct Inspector {
     interval: Duration,
 }
 
-/// Keeps an [`Inspector`] running until it is dropped.
+/// Keeps a [`FleetInspector`] running until it is dropped.
 ///
-/// See the example of [`Inspector`].
+/// See the example of [`FleetInspector`].
 #[derive(Debug)]
 pub struct InspectorHandle {
     /// Stops the inspector when dropped.
@@ -92,7 +92,7 @@ impl InspectorHandle {
     }
 }
 
-impl Inspector {
+impl FleetInspector {
     /// Prepares to inspect the store of a URL: a Redis server, the cluster of a node, or another store that has a
     /// [`lock_core::Inspector`]. Opens no connection yet.
     ///
@@ -257,7 +257,7 @@ impl Inspector {
                 none.insert(if prefix.is_empty() { builder } else { builder.key_prefix(prefix) }.build()?)
             }
         };
-        let request = locks.lock(INSPECTOR_KEY).with_label(INSPECTOR_KEY).with_site("lock_metrics::Inspector");
+        let request = locks.lock(INSPECTOR_KEY).with_label(INSPECTOR_KEY).with_site("lock_metrics::FleetInspector");
         request.with_ttl(TERM).try_acquire().await
     }
 
@@ -372,9 +372,9 @@ impl FleetLock {
 }
 
 /// Hides the URL, which may contain a password.
-impl fmt::Debug for Inspector {
+impl fmt::Debug for FleetInspector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Inspector")
+        f.debug_struct("FleetInspector")
             .field("node", &self.reader.node())
             .field("interval", &self.interval)
             .finish_non_exhaustive()

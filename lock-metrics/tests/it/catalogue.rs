@@ -9,7 +9,7 @@ use lock_core::{
     FencingToken, LockError, LockEventKind, LockManager, LockObserver, LossReason, MemberHealth, MemberState, Mode,
     Notice, Purpose, QuorumHealth,
 };
-use lock_metrics::{Inspector, Metric, MetricKind, MetricUnit, builder, catalog};
+use lock_metrics::{FleetInspector, Metric, MetricKind, MetricUnit, builder, catalog};
 
 use crate::support::{Acquire, Scrape, holder};
 
@@ -67,7 +67,7 @@ async fn what_is_rendered_is_the_catalogue() {
     let locks = LockManager::connect(&server.url()).await.unwrap();
     let _held = locks.lock("held").await.unwrap();
     server.command(&["ZADD", "{held}@queue", "1", "00000000000000000000000000000001"]);
-    Inspector::new(&server.url()).unwrap().inspect_once(&metrics).await.unwrap();
+    FleetInspector::new(&server.url()).unwrap().inspect_once(&metrics).await.unwrap();
     let scrape = Scrape::read(&metrics.render());
     let listed: HashSet<&str> = catalog().map(Metric::name).collect();
     assert_eq!(scrape.names(), listed);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lock_core::testing::{RedisServer, Reply, Stopwatch, limit};
 use lock_core::{LockErrorKind, LockManager};
-use lock_metrics::{Inspector, MetricsHandle, builder};
+use lock_metrics::{FleetInspector, MetricsHandle, builder};
 
 use crate::support::{Scrape, eventually};
 
@@ -32,8 +32,8 @@ fn last(metrics: &MetricsHandle) -> f64 {
     scrape(metrics).find("inspector_last_success_timestamp_seconds", &[]).unwrap_or(0.0)
 }
 
-fn inspector(server: &RedisServer) -> Inspector {
-    Inspector::new(&server.url()).unwrap().with_pause(Duration::ZERO)
+fn inspector(server: &RedisServer) -> FleetInspector {
+    FleetInspector::new(&server.url()).unwrap().with_pause(Duration::ZERO)
 }
 
 #[tokio::test]
@@ -201,7 +201,7 @@ async fn a_failed_scan_keeps_what_was_known_and_no_secret_is_told() {
     assert_eq!(error.kind(), LockErrorKind::Unavailable);
     assert!(!format!("{error:?}").contains("sesame"), "{error:?}");
     assert_eq!(scrape(&metrics).get("inspector_last_success_timestamp_seconds", &[]), before);
-    let error = Inspector::new("redis://:open-sesame@host:port").unwrap_err();
+    let error = FleetInspector::new("redis://:open-sesame@host:port").unwrap_err();
     assert!(!format!("{error:?}").contains("sesame"), "{error:?}");
 }
 
@@ -219,7 +219,7 @@ async fn a_namespace_has_an_inspector_of_its_own() {
         server.command(&["SET", key, "nonce", "PX", "60000"]);
     }
     let metrics = builder().build().unwrap();
-    Inspector::new(&url("prod:")).unwrap().with_prefix("legacy:", "legacy").inspect_once(&metrics).await.unwrap();
+    FleetInspector::new(&url("prod:")).unwrap().with_prefix("legacy:", "legacy").inspect_once(&metrics).await.unwrap();
     let seen = scrape(&metrics);
     assert_eq!((of(&seen, "held", "nightly"), of(&seen, "held", "legacy")), (1.0, 1.0), "{}", metrics.render());
     // It is a store of its own, under the name that its managers show.

@@ -184,7 +184,7 @@ async fn the_page_says_that_it_knows_only_its_process_and_shows_the_fleet_where_
     assert_eq!((&seen["scope"], &seen["locks"][0]["waiters"]), (&"process".into(), &0.into()));
     assert_eq!(seen["locks"][0]["fleet_waiters"], Value::Null, "unknown, not 0");
     assert!(metrics.locks_html().contains("Only what this process holds"));
-    let inspector = lock_metrics::Inspector::new(&server.url()).unwrap();
+    let inspector = lock_metrics::FleetInspector::new(&server.url()).unwrap();
     inspector.inspect_once(&metrics).await.unwrap();
     assert_eq!(json(&metrics)["locks"][0]["fleet_waiters"], 5);
     assert!(metrics.locks_html().contains("5 processes in the queue of the fleet"));

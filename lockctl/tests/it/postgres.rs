@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lock_core::testing::{PostgresServer, limit};
 use lock_core::{LockGuard, LockManager, LossReason, Renew};
-use lock_metrics::{Inspector, builder};
+use lock_metrics::{FleetInspector, builder};
 use lock_postgres as _;
 
 use crate::program::lockctl_at;
@@ -136,7 +136,7 @@ async fn the_fleets_inspector_counts_locks_in_a_database() {
     let server = PostgresServer::start();
     let (_locks, _guard) = take(&server, "lock:user:42").await;
     let metrics = builder().build().unwrap();
-    let inspector = Inspector::new(&server.url()).unwrap();
+    let inspector = FleetInspector::new(&server.url()).unwrap();
     inspector.inspect_once(&metrics).await.unwrap();
     let text = metrics.render();
     let held =

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use lock_core::LockManager;
-use lock_metrics::Inspector;
+use lock_metrics::FleetInspector;
 use tokio::signal;
 use tokio::task::JoinSet;
 use tracing_subscriber::filter::LevelFilter;
@@ -86,8 +86,8 @@ async fn run(args: &Args) -> Result<()> {
 
 /// Scans Redis for problems that a process cannot see itself. Holders store the names of their locks; keys of other
 /// programs are recognised by their prefix.
-fn inspector(args: &Args) -> Result<Inspector> {
-    let inspector = Inspector::new(&args.store)?.with_interval(args.inspect_every);
+fn inspector(args: &Args) -> Result<FleetInspector> {
+    let inspector = FleetInspector::new(&args.store)?.with_interval(args.inspect_every);
     Ok(inspector.with_prefix("demo:eternal:", "demo:eternal:migration:<run>"))
 }
 

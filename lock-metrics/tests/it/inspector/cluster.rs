@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lock_core::LockManager;
 use lock_core::testing::{RedisCluster, Reply, limit};
-use lock_metrics::{Inspector, builder};
+use lock_metrics::{FleetInspector, builder};
 
 use super::{last, of, scrape};
 use crate::support::eventually;
@@ -12,8 +12,8 @@ use crate::support::eventually;
 const ELECTION: &str = "distributed-lock:inspector";
 
 /// Any node of a cluster.
-fn inspector(cluster: &RedisCluster) -> Inspector {
-    Inspector::new(&cluster.masters()[0].url()).unwrap().with_pause(Duration::ZERO)
+fn inspector(cluster: &RedisCluster) -> FleetInspector {
+    FleetInspector::new(&cluster.masters()[0].url()).unwrap().with_pause(Duration::ZERO)
 }
 
 #[test]

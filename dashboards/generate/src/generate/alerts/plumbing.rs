@@ -305,7 +305,7 @@ fn two_servers() -> Alert {
          servers: {{ range query (printf \"count by (job, server) (@store_info{store=%q})\" $labels.store) | sortByLabel \"job\" }}\
          {{ .Labels.server }} for {{ .Labels.job }}; {{ end }}If that is meant, as with one address in two namespaces, their locks do not \
          exclude each other, and alerts and dashboards take them for one: give each a name (`LockManagerBuilder::store_name`, \
-         `Inspector::with_store_name`), or set storeLabels of these rules. If not, `lockctl topology` in each service says what its URL \
+         `FleetInspector::with_store_name`), or set storeLabels of these rules. If not, `lockctl topology` in each service says what its URL \
          leads to.",
     )
 }
