@@ -47,9 +47,19 @@
 //!
 //! # Features
 //!
-//! Default: `redis`, `macros`, and `signal` for [`LockManager::shutdown_on_signal`]. `tls` is for `rediss://`. `axum`
-//! gives responses and an extractor, `tower` a layer that holds a lock around a request. `serde` reads [`LockOptions`]
-//! from configuration files. `inspect` reads the locks of a whole fleet. `test-util` has the tools for tests.
+//! | feature | default | it adds |
+//! |---|---|---|
+//! | `redis` | yes | the Redis store: one server, Sentinel, Cluster, quorum |
+//! | `macros` | yes | `#[distributed_lock]` and `lock_key!` |
+//! | `signal` | yes | [`LockManager::shutdown_on_signal`] |
+//! | `tls` | no | `rediss://` |
+//! | `inspect` | no | reading the locks of a whole fleet |
+//! | `axum` | no | [`LockError`] as a response, and an extractor |
+//! | `tower` | no | a layer that holds a lock around a request |
+//! | `serde` | no | [`LockOptions`] from configuration files |
+//! | `test-util` | no | the tools for tests, and the conformance suite |
+//!
+//! The crate `lock-postgres` adds `postgres://`, and `lock-metrics` exports to Prometheus.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
