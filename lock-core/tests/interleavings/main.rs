@@ -82,7 +82,7 @@ impl Payload for Parcel {
     }
 }
 
-/// What a visitor does.
+/// The actions of a visitor.
 #[derive(Clone, Copy, Debug)]
 enum Visit {
     /// Takes the turn and drops it.
@@ -160,7 +160,7 @@ fn run(scheduler: impl Scheduler + 'static, visits: &[Visit]) -> usize {
             thread::spawn(move || visit(what, &gate, &key, &inside))
         });
         let visitors: Vec<_> = visitors.collect();
-        // Often enough that whoever is called may be looked at twice.
+        // Often enough that a woken caller may be looked at twice.
         for _ in 0..4 {
             look(&looks);
             thread::yield_now();

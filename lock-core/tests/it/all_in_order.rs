@@ -58,7 +58,7 @@ async fn one_key_that_is_refused_gives_all_back() {
     events.assert_complete();
 }
 
-/// The caller never held anything, so there is no hold whose work it would have to stop.
+/// The caller never held a lock, so it does not have to stop any work.
 #[tokio::test(start_paused = true)]
 #[limit]
 async fn a_key_that_is_lost_while_another_is_waited_for_is_no_lost_lock() {

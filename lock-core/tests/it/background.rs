@@ -22,7 +22,7 @@ fn a_release_in_the_background_needs_no_runtime_of_its_caller() {
         assert_eq!(guard.release().await, Ok(ReleaseOutcome::InBackground));
         locks
     });
-    // Nothing drives the caller's runtime any more, but both it and the manager are alive.
+    // The caller's runtime is not driven any more, but both it and the manager are alive.
     let watch = Builder::new_current_thread().enable_all().build().unwrap();
     watch.block_on(eventually("the lock is freed", || !exists(&server, "k")));
     drop((manager, callers));

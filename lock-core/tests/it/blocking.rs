@@ -61,7 +61,7 @@ fn who_gives_up_while_the_server_stands_still_takes_no_lock_for_nobody() {
     }
 }
 
-/// Whoever gives up while a claim is on its way leaves it to the next of the process, here to one who blocks.
+/// A caller that gives up while a claim is in flight leaves it to the next caller of the process, here a blocking one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[limit]
 async fn who_goes_on_with_the_claim_of_another_needs_no_runtime() {

@@ -22,8 +22,8 @@ async fn in_time<T>(what: &str, act: impl Future<Output = T>) -> T {
     outcome
 }
 
-/// Checks the error of a store that gave no answer: nobody should look for a holder. Who came no further than another
-/// caller of this process that asks, and whose request is being undone, learns that nobody was seen to have it.
+/// Checks the error of a store that did not answer: it must not name a holder. A caller may have waited behind another caller of
+/// this process whose request is being undone. It learns that a holder was not seen.
 #[track_caller]
 fn assert_is_away<T>(what: &str, outcome: Result<T, LockError>) {
     let Err(error) = outcome else { panic!("{what}: it was granted") };
@@ -85,13 +85,13 @@ async fn any_of_many_stripes_that_are_all_held_ends_with_its_wait() {
     let stock = locks.striped("stock", 4096);
     let error = in_time("4,096 held stripes", stock.any().with_wait(WAIT).acquire()).await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Timeout, "{error}");
-    // Who waits has half of its wait at least for the one that it chose, and so gets what is given back.
+    // A waiter has at least half of its wait for the stripe that it chose, so it gets the released lock.
     let waiting = tokio::spawn(stock.any().with_wait(30 * SECOND).into_future());
     server.command(&["FLUSHALL"]);
     waiting.await.unwrap().unwrap().release().await.unwrap();
 }
 
-/// What may be set to any time, and the outcome if the setting is refused.
+/// The settings that take any time, and the outcome if a setting is refused.
 type Setting = (&'static str, fn(&str, Duration) -> Result<LockManager, LockError>);
 
 fn built(url: &str, set: impl FnOnce(LockManagerBuilder) -> LockManagerBuilder) -> Result<LockManager, LockError> {

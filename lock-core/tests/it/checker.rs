@@ -2,8 +2,8 @@
 //! a writer, units stay within limits, nobody is passed, and nothing is left. The same walk over the memory store and
 //! over the scripts of Redis, and over scripts with a rule removed, which it must notice.
 //!
-//! `LOCK_CHECK_SECONDS` says how long a walk takes, and a mutant may take; `LOCK_TEST_SEED` where it begins. What a walk
-//! meets depends on the time that commands take, so a seed repeats its choices, not its outcome.
+//! `LOCK_CHECK_SECONDS` says how long a walk takes, and a mutant may take; `LOCK_TEST_SEED` where it begins. The events of a walk
+//! depend on the time that commands take, so a seed repeats its choices, not its outcome.
 
 mod judge;
 mod mutants;

@@ -237,7 +237,7 @@ async fn an_acquire_that_is_dropped_anywhere_leaves_nothing_behind() {
     let names = keys(&cluster, "lock:");
     let known = locks_at(&cluster.url());
     for most in 0..12 {
-        // One that has to find out about the cluster first, and one that knows it.
+        // A manager that must discover the cluster first, and a manager that knows it.
         for locks in [&locks_at(&cluster.url()), &known] {
             for name in &names {
                 drop(cut_after(most, pin!(locks.lock(name).into_future())).await);

@@ -149,7 +149,7 @@ async fn a_lock_that_passes_on_is_left_free_now_and_then() {
     age(&server, "lock:a", 150 * MS);
     assert_eq!(store.release(&Release::new(one.clone())).await, Ok(Freed::Released));
     assert!(!exists(&server, "lock:a"), "granted at once");
-    // Whoever is next asks when the moment is over, and so may everybody else; nobody takes it before.
+    // The next claim asks after the gap, as every other caller may. No claim takes the lock before.
     while reports.next().await.unwrap() != Report::AskAgain(two.owner) {}
     let all = [claim(), claim()].map(|claim| queueing(&claim, inbox.id()));
     let started = SystemTime::now();
@@ -195,7 +195,7 @@ async fn each_side_has_the_key_by_its_first_poll_that_finds_it_free() {
         let ours = ask(&first).await;
         assert!(matches!(ours, Attempt::Granted { .. }), "turn {turn}: {ours:?}");
         assert!(matches!(ask(&next).await, Attempt::Queued { .. }) && !theirs_asks(), "turn {turn}");
-        // Somebody of ours waits, and the key has passed on for 100 ms since theirs was seen.
+        // A claim of this library waits, and the key has passed on for 100 ms since the other client was seen.
         age(&server, "lock:a", 150 * MS);
         assert_eq!(store.release(&Release::new(first)).await, Ok(Freed::Released));
         assert!(theirs_asks(), "turn {turn}: nothing was left free");

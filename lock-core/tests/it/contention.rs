@@ -117,7 +117,7 @@ async fn a_classic_client_excludes_us_and_we_exclude_it() {
     guard.release().await.unwrap();
 }
 
-/// Nobody should look for a process that has done its work.
+/// An error must not name a process that has done its work.
 #[tokio::test]
 #[limit]
 async fn who_released_a_lock_that_stays_taken_is_not_said_to_hold_it() {

@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep};
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What the members of cycles said.
+/// The reports of members of cycles.
 #[derive(Clone, Default)]
 struct Told(Arc<Mutex<Vec<Deadlock>>>);
 
@@ -103,7 +103,7 @@ async fn callers_of_one_process_that_wait_for_each_other_are_found_too() {
     let (locks, told) = (LockManager::for_tests(), Told::default());
     locks.observe(told.clone());
     let managers = vec![locks.manager(); 3];
-    // Somebody else queues in this process, so that nobody of the ring asks the store for that lock.
+    // Another caller queues in this process, so that no member of the cycle asks the store for that lock.
     let patient = locks.manager();
     let bystander = tokio::spawn(async move {
         sleep(50 * MS).await;
@@ -137,8 +137,8 @@ fn threads_that_wait_for_each_other_are_found_too() {
     assert_eq!(victims, 1, "{ends:?}");
 }
 
-/// Whoever holds the other lock published that it waits, and waits no longer: nothing moves between two looks but its
-/// stamp.
+/// The holder of the other lock published that it waits, and does not wait any longer. Only its stamp changes between two
+/// looks.
 #[tokio::test(start_paused = true)]
 #[limit]
 async fn a_cycle_of_which_one_member_has_not_published_again_is_no_deadlock() {
@@ -221,8 +221,8 @@ async fn nest(truth: Arc<Mutex<Truth>>, task: u32, requests: Vec<(String, LockRe
     ended
 }
 
-/// Ten tasks of three processes nest up to three of six locks in any order, and wait as long as it takes. All get on,
-/// and whoever gives way was in a cycle.
+/// Ten tasks of three processes nest up to three of six locks in any order, and wait as long as it takes. All proceed,
+/// and every task that gave way was in a cycle.
 #[tokio::test(start_paused = true)]
 #[limit(120)]
 async fn a_crowd_that_nests_at_random_always_gets_on_and_nobody_gives_way_for_nothing() {

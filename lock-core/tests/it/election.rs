@@ -84,7 +84,7 @@ async fn who_resigns_panics_or_goes_is_followed_at_once() {
         );
     assert!(panicked.await.unwrap_err().is_panic());
     let third = next("panicked").await;
-    // A candidate that is dropped is no candidate.
+    // A dropped candidate does not count.
     let campaign = timeout(5 * SECOND, locks.elect("billing").campaign()).await;
     assert!(campaign.is_err());
     drop(third);
@@ -156,7 +156,7 @@ async fn observers_are_told_who_leads_and_share_one_look_a_second() {
             assert!(observer.changed().await.unwrap().is_none());
         }
     }
-    // Who asks later is told at once, too.
+    // A later observer gets the answer at once too.
     let unannounced = there.elect("billing").campaign().await.unwrap();
     observers[0].changed().await.unwrap().unwrap();
     let leader = election.observe().changed().await.unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! What the first lock would fail with is known when a program starts.
+//! A program learns at its start the error that its first lock would get.
 
 use std::fmt::{Debug, Write as _};
 use std::sync::{Arc, Mutex};
@@ -106,7 +106,7 @@ async fn a_refused_connect_is_an_error_and_no_warning_about_waiters() {
     }
 }
 
-/// What this thread logs.
+/// The log of this thread.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<String>>);
 

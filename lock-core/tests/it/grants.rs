@@ -1,4 +1,4 @@
-//! What a manager does with grants that come late, twice, or for no waiter. The store is a puppet
+//! A manager's reaction to grants that come late, twice, or without a waiter. The store is a puppet
 //! that queues every claim and grants when the test says so; time is virtual.
 
 use std::sync::{Arc, Mutex};

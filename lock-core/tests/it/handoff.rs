@@ -99,7 +99,7 @@ async fn processes_killed_and_stopped_in_the_middle_hold_up_nobody() {
         served += said.strip_prefix("served ").unwrap_or_else(|| panic!("{said}")).parse::<u64>().unwrap();
         worker.ended().await;
     }
-    // Whatever the killed processes left goes away by itself.
+    // The entries of the killed processes disappear by themselves.
     for key in locked_keys(&server) {
         let left = server.command(&["PTTL", &key]).int();
         assert!((-2..=30_000).contains(&left) && left != -1, "{key} stays for {left} ms");

@@ -254,7 +254,7 @@ async fn a_server_that_cannot_save_costs_the_lock_at_its_deadline_and_not_before
     let events = EventLog::default();
     locks.observe(events.clone());
     let guard = hold(&locks, "k").await;
-    // A server that lost its directory cannot save, whoever it runs as.
+    // A server that lost its directory cannot save, under any user.
     std::fs::remove_dir_all(server.directory()).unwrap();
     server.command(&["BGSAVE"]);
     let refused = || matches!(server.command(&["SET", "x", "y"]), lock_core::testing::Reply::Error(text) if text.starts_with("MISCONF"));

@@ -11,7 +11,7 @@ use lock_core::{LockErrorKind, LockManager, LossReason, ReleaseOutcome, Renew, W
 use crate::migrating::other::{node_redlock, redis_py};
 use crate::support::{LONG, MS, SECOND, eventually, exists, locks, take};
 
-/// What the page says to write for a call that does not renew.
+/// The call that the page names for a lock that is not renewed.
 fn as_theirs(locks: &LockManager, key: &str, ttl: Duration) -> lock_core::LockRequest {
     locks.lock(key).with_ttl(ttl).with_renew(Renew::Off)
 }

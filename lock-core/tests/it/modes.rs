@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A manager that listens already: whoever cannot be told anything waits by polling.
+/// A manager that listens already: without a listener, a claim would poll.
 async fn manager(store: &MemoryStore) -> (LockManager, EventLog) {
     let events = EventLog::default();
     let builder = LockManager::builder(store.clone()).observer(events.clone());
@@ -235,7 +235,7 @@ async fn futures_dropped_at_any_moment_leave_no_reader_behind() {
             {
                 let mut futures: Vec<_> = (0..4).map(|_| Box::pin(locks.read("k").acquire())).collect();
                 for _ in 0..polls {
-                    // One that is granted is dropped with the rest.
+                    // A granted claim is dropped with the rest.
                     futures.retain_mut(|future| poll(future.as_mut()).is_pending());
                     tokio::task::yield_now().await;
                 }

@@ -19,7 +19,7 @@ use crate::support::{
     LONG, MS, SECOND, Scratch, Worker, eventually, exists, figure, listening, locked_keys, locks, lost, pttl, seed,
 };
 
-/// What somebody certainly held, from when to when, in ns.
+/// A certain hold, from when to when, in ns.
 struct Hold {
     mode: String,
     units: u64,
@@ -149,8 +149,8 @@ async fn processes_that_are_killed_and_stopped_break_no_mode() {
         assert!(holds.values().flatten().any(|hold| hold.mode == mode), "nobody had a {mode}");
     }
     figure("holds, kills, stops", (history.lines().count(), kills, stops));
-    // Whoever takes the lock next takes out what the dead have left, once it is certain that they are dead.
-    // Long before what is left would end by itself.
+    // The next claim removes the entries of dead claims, once it is certain that they are dead.
+    // That is long before the entries would end by themselves.
     let (next, watch) = (locks(&server), Instant::now());
     for key in KEYS {
         let [queue, waiters] = ["queue", "waiters"].map(|part| format!("{{{key}}}@{part}"));

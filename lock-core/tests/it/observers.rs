@@ -1,4 +1,4 @@
-//! What the application gives us to call is called under no lock of ours.
+//! The library never holds an internal lock while it calls functions of the application.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};

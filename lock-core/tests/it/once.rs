@@ -192,7 +192,7 @@ async fn mistakes_are_named() {
     }
 }
 
-/// Whoever waits is told by the release, not by time, and does not keep the lock for its `min_hold`.
+/// A waiter is woken by the release, not by time, and does not keep the lock for its `min_hold`.
 #[tokio::test(start_paused = true)]
 #[limit]
 async fn those_who_wait_go_on_when_it_is_done() {

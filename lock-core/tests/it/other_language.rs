@@ -119,7 +119,7 @@ async fn two_processes_of_python_and_two_of_ours_take_turns() {
     // One in four would be just. A process that a busy machine holds up misses turns, and not half of the time.
     assert!(rounds.len() == 4 && rounds.values().all(|every| *every <= 8), "{rounds:?}");
     assert!(!exists(&server, "compete:0") && !exists(&server, "{compete:0}@queue"));
-    // What is known of other clients expires.
+    // The note about other clients expires.
     let left = server.command(&["HKEYS", "{compete:0}@waiters"]);
     assert!(["List([])", "List([Text(\"others\")])"].contains(&&*format!("{left:?}")), "{left:?}");
     assert_ne!(pttl(&server, "{compete:0}@waiters"), -1);
@@ -149,7 +149,7 @@ async fn a_lock_passes_from_python_to_us_and_back() {
     eventually("it renews", || pttl(&server, "k") > 20_000).await;
     server.command(&["PEXPIRE", "k", "15000"]);
     eventually("it renews again", || pttl(&server, "k") > 20_000).await;
-    // What an operator takes away is lost at once.
+    // A lock that an operator takes away is lost at once.
     let value = server.command(&["GET", "k"]).text().to_owned();
     server.command(&["PUBLISH", "distributed-lock:inbox:revoked", &format!("{}|me|to see it", &value[..32])]);
     while python.order("check").await != "lost" {}

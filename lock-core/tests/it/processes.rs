@@ -142,7 +142,7 @@ async fn a_stopped_holder_finds_its_lock_lost_before_it_writes_again() {
     stopped.assert_within(TTL + SECOND, "the next owner after SIGSTOP of a holder");
     assert!(resource.write("k", guard.token()));
     worker.resume();
-    // What it wrote before it was stopped, and at most one write that it was about to make: the check
+    // Its writes before it was stopped, and at most one write that it was about to make: the check
     // may have come right before the stop. The fence refuses that one.
     let mut refused = 0;
     let end = loop {

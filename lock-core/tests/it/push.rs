@@ -155,7 +155,7 @@ async fn a_fixed_lease_hears_too_and_grows_no_longer_since_redis_7() {
         assert!(guard.remaining() <= (4 * SECOND).saturating_sub(aged), "{:?} after {aged:?}", guard.remaining());
     }
     assert!(pttl(&server, "k") <= 2_600, "{}", pttl(&server, "k"));
-    // Whichever is noticed first, the deadline or the key that has gone right after it.
+    // Either may be noticed first: the deadline, or the key that disappears right after it.
     assert!(matches!(lost(&guard, "fixed").await, LossReason::Expired | LossReason::Stolen));
     assert_eq!(events.count("Renewed"), 0);
 }
@@ -321,7 +321,7 @@ async fn tracking_costs_no_commands_since_redis_7() {
         ["mget", "pexpire", "evalsha", "eval", "ping", "client|tracking"].iter().map(|name| calls(&server, name)).sum();
     let renewed = events.count("Renewed") as u64 - before;
     figure("push: commands, renewals", (sent, renewed));
-    // One that raises and one that reads. Three may be on their way.
+    // One command raises and one reads. Three may be in flight.
     assert!(sent <= 2 * renewed + renewed / 10 + 6, "{sent} commands for {renewed} renewals");
 }
 

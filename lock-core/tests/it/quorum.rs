@@ -89,7 +89,7 @@ async fn a_holder_that_loses_its_majority_stops_at_its_deadline() {
     let begun = tokio::time::Instant::now();
     assert_eq!(guard.lost().await, LossReason::Unreachable);
     assert!(begun.elapsed() <= 6 * SECOND, "{:?}", begun.elapsed());
-    // Two of four are no majority for anybody.
+    // Two of four are not a majority.
     let refused = [&one, &two].map(|process| process.locks.lock("k").with_ttl(6 * SECOND).try_acquire());
     for refused in refused {
         assert_eq!(refused.await.unwrap_err().kind(), LockErrorKind::Unavailable);

@@ -205,7 +205,7 @@ async fn refused_credentials_are_asked_for_again() {
     assert!(!format!("{:?}", Credentials::new("s3cret").with_username("app")).contains("s3cret"));
 }
 
-/// One that hangs, and one that blocks its thread, when it is asked for the second time.
+/// A provider that hangs, and one that blocks its thread, at the second call.
 #[tokio::test]
 #[limit]
 async fn a_provider_that_never_answers_is_asked_again_and_holds_nobody_up() {
@@ -233,7 +233,7 @@ async fn a_provider_that_never_answers_is_asked_again_and_holds_nobody_up() {
         let locks = LockManager::builder(store).observer(events.clone()).build().unwrap();
         let guard = locks.lock("held").with_ttl(30 * SECOND).with_renew(Renew::Every(200 * MS)).await.unwrap();
         eventually("it is asked before they end", || asked.load(Ordering::SeqCst) >= 2).await;
-        // Whoever connects now takes what it will give next, and the lock goes on being renewed.
+        // The next connection takes the provider's next answer, and the lock goes on being renewed.
         between.kill_connections();
         let before = events.count("Renewed");
         take_patiently(&locks, "k").await;

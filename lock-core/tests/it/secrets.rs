@@ -14,7 +14,7 @@ use crate::spans::Collector;
 /// Stands for the password in what follows. No host has a `~`: what may be a host is one, and is shown.
 const PASSWORD: &str = "~k7q~";
 
-/// What must not come out: each half, because a part of the password may end up in another part of the URL.
+/// The texts that must not come out: each half, because a part of the password may end up in another part of the URL.
 const HALVES: [&str; 2] = ["~k7", "q~"];
 
 /// A URL of each kind, with the password in each of its places.

@@ -125,7 +125,7 @@ async fn an_attempt_that_arrives_late_takes_nothing_although_the_clock_is_behind
     patient.execute_within = 60 * SECOND;
     let in_time = store.try_acquire(&patient).await;
     assert!(matches!(in_time, Ok(Attempt::Granted { .. })), "{in_time:?}");
-    // What is written while this holds arrives that much later.
+    // Data that is written meanwhile arrives that much later.
     between.delay(Direction::ToServer, 2 * SECOND);
     let late = store.try_acquire(&ask("late")).await;
     assert!(!matches!(late, Ok(Attempt::Granted { .. })), "{late:?}");

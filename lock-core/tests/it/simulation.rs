@@ -53,7 +53,7 @@ fn breaks_the_contract<B: LockBackend>(spoil: impl Fn(MemoryStore) -> B) -> bool
     run.is_err()
 }
 
-/// What one run is like.
+/// The settings of one run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Mode {
     /// Leases of a second or less, which run out.

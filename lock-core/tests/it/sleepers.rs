@@ -1,4 +1,4 @@
-//! Waits that last: whoever has waited for seconds sleeps, asks seldom, and is served all the same.
+//! Long waits: a claim that has waited for seconds sleeps, asks seldom, and is served nevertheless.
 
 mod confirmation;
 mod faults;
@@ -34,7 +34,7 @@ fn entries(server: &RedisServer) -> Vec<Vec<String>> {
 fn entries_of(server: &RedisServer, waiters: &str) -> Vec<Vec<String>> {
     let entries = words(server, &["HVALS", waiters]);
     let fields = entries.iter().map(|entry| entry.split('|').map(str::to_owned).collect::<Vec<_>>());
-    // What is known of foreign clients is none.
+    // The note about foreign clients does not count.
     fields.filter(|fields| fields.len() > 2).collect()
 }
 
@@ -183,7 +183,7 @@ async fn the_further_back_the_more_seldom() {
     first.ticket = None;
     assert!(matches!(store.try_acquire(&first).await, Ok(Attempt::Granted { .. })));
     for claim in &claims {
-        // Who has just come stays awake.
+        // A claim that has just come stays awake.
         assert!(matches!(store.try_acquire(&ask(claim)).await, Ok(Attempt::Queued { .. })));
     }
     age(&server);
@@ -203,7 +203,7 @@ async fn the_further_back_the_more_seldom() {
     assert!(server.command(&["PTTL", "{k}@queue"]).int() > 70_000);
     let last = entries(&server).iter().map(|entry| entry[2].parse::<i64>().unwrap()).max().unwrap();
     assert!((65_000_000..=75_000_000).contains(&(last - now(&server))), "{last}");
-    // Those who watch it ask when the lease in their way would end.
+    // The claims that watch it ask when the holder's lease is due to end.
     server.command(&["PEXPIRE", "k", "2000"]);
     let soon = [pause(&claims[0]).await, pause(&claims[1]).await, pause(&claims[2]).await];
     assert!(soon[..2].iter().all(|pause| pause.is_some_and(|pause| pause <= 2 * SECOND)), "{soon:?}");

@@ -31,7 +31,7 @@ async fn ids_of_one_stripe_exclude_each_other() {
     assert!(is_taken(users.lock(same)).await);
     assert!(!is_taken(users.lock(other)).await);
     assert!(is_taken(users.all()).await);
-    // Whoever spells the name anew means the same locks.
+    // The same name, spelled again, means the same locks.
     assert!(is_taken(locks.striped("users", 8).lock(same)).await);
     guard.release().await.unwrap();
     let all = users.all().await.unwrap();

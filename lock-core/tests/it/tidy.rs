@@ -23,7 +23,7 @@ const MEMBERS: [&str; 9] = [
     "proof",
 ];
 
-/// What makes stores, or shows what only one kind has: nothing else above them names one.
+/// The modules that make stores, or show parts of one kind only. No other module above the stores names one.
 const STORE_MAKERS: [&str; 5] = ["lib", "api::connect", "api::inspect", "api::manager", "testing"];
 
 impl Layers {
@@ -269,7 +269,7 @@ fn every_public_type_has_an_example() {
     for source in [CORE, METRICS, POSTGRES] {
         let mut sources = Vec::new();
         files(&source_of(source), "rs", &mut sources);
-        // What only expansions name is documented for nobody, and programs export nothing.
+        // Items that only expansions name need no documentation, and programs do not export any.
         let is_hidden = |file: &Path| file.iter().any(|part| part == "bin" || part == "attribute");
         for file in sources.iter().filter(|file| !is_hidden(file) && !is_test(file)) {
             let without = without_example(&fs::read_to_string(file).unwrap());

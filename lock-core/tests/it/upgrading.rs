@@ -1,4 +1,4 @@
-//! What an older version left on a server is read by this one, and what it sends is understood (`docs/upgrading.md`).
+//! This version reads the data that an older version left on a server, and understands its messages (`docs/upgrading.md`).
 
 mod older_reader;
 

@@ -1,8 +1,8 @@
 //! Garbage at every key of a lock, then everything that callers do with it: nothing hangs, nobody holds beside somebody
 //! else, every error is typed and says what to do, and nothing stays for ever.
 //!
-//! `LOCK_STATE_SECONDS` says for how long, `LOCK_TEST_SEED` where it begins. Whoever overwrites or removes what the holders
-//! of a moment have takes the lock away from them, as a DEL does: they do not count any more.
+//! `LOCK_STATE_SECONDS` says for how long, `LOCK_TEST_SEED` where it begins. A program that overwrites or removes the data of the present
+//! holders takes the lock away from them, as a DEL does: they do not count any more.
 
 mod garbage;
 
@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use crate::support::{LONG, MS, SECOND, figure, locks, seed};
 use crate::wrong_state::garbage::Garbage;
 
-/// Nothing takes longer, whatever lies there.
+/// The longest time of a call, for any content of the keys.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn duration() -> Duration {
@@ -25,7 +25,7 @@ fn duration() -> Duration {
     SECOND * seconds.map_or(5, |text| text.parse().unwrap_or_else(|error| panic!("LOCK_STATE_SECONDS: {error}")))
 }
 
-/// Somebody who was granted the lock.
+/// A claim that was granted the lock.
 struct Held {
     guard: LockGuard,
     /// Whether what it had was overwritten since.
@@ -38,13 +38,13 @@ impl Held {
     }
 }
 
-/// Somebody who waits for it, and may have been granted it already.
+/// A claim that waits for it, and may have been granted it already.
 struct Waiting {
     guard: JoinHandle<Result<LockGuard, LockError>>,
     robbed: bool,
 }
 
-/// One server, three processes, and what happened in this round, to tell whoever reads the failure.
+/// One server, three processes, and the events of this round, for the reader of a failure.
 struct World {
     server: RedisServer,
     fleet: FleetReader,
@@ -202,7 +202,7 @@ impl World {
             self.patiently(&format!("extend {mode:?}"), guard.extend(2 * LONG)).await.map(drop)
         };
         if let Err(error) = changed {
-            // What a robbed holder is told is that it was.
+            // A robbed holder must learn of its loss.
             if error.kind() == LockErrorKind::Lost {
                 assert!(robbed, "{error}\n{}", self.story());
             } else {
@@ -246,7 +246,7 @@ impl World {
         }
     }
 
-    /// An operator takes it away from whoever has it.
+    /// An operator takes it away from its holder.
     async fn take_away(&mut self) {
         let key = LockKey::new(KEY).unwrap();
         let work = async {
@@ -284,7 +284,7 @@ impl World {
         self.waiting.iter_mut().for_each(|one| one.robbed = true);
     }
 
-    /// Writes nonsense. Nobody leaves it there for ever, so that whatever has no expiry afterwards lost it by our doing.
+    /// Writes nonsense, always with an expiry. A key without an expiry afterwards has therefore lost it by this library.
     fn spoil(&mut self) {
         let garbage =
             Garbage::draw(&mut self.random, &self.server, KEY, !self.held.is_empty() || !self.waiting.is_empty());
@@ -336,7 +336,7 @@ impl World {
         while !self.held.is_empty() {
             self.leave().await;
         }
-        // What nobody of ours may take out is gone, and so is a holder that never was.
+        // The entries that this library may not remove are gone, and so is a holder that never existed.
         let kinds = [("{k}@queue", "zset"), ("{k}@waiters", "hash"), ("distributed-lock:clock", "stream")];
         for (name, kind) in kinds {
             if self.server.command(&["TYPE", name]).text() != kind {

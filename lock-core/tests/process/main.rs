@@ -1,5 +1,5 @@
-//! What happens to a whole process: signals, a fork, a system that gives no thread. Each is tried in a process of
-//! its own, which is this program again.
+//! Events of a whole process: signals, a fork, a system that refuses a thread. Each is tried in its own process,
+//! which is this program again.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests may panic, and live in real time")]
 
 #[cfg(all(target_os = "linux", feature = "axum", feature = "tower"))]

@@ -282,8 +282,8 @@ fn exit(args: &Args, runtime: &tokio::runtime::Runtime) {
         }),
         other => panic!("unknown way to exit {other:?}"),
     };
-    // The last handle waits for 250 ms, and then no longer, whoever was too slow: this process, or the server. What answers
-    // a cancelled acquire stands still with this runtime, so there it waits that long in any case.
+    // The last handle waits for at most 250 ms, even if this process or the server is slow. The task that answers
+    // a cancelled acquire stands still with this runtime, so in that case the handle waits for the whole time.
     let in_time = started.elapsed() < Duration::from_millis(200) || args.text("how") == "cancelled";
     let in_time = in_time && started.stalled() < Duration::from_millis(50);
     say(if in_time { "undisturbed" } else { "disturbed" });

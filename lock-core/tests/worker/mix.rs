@@ -1,5 +1,5 @@
 //! Tasks that read, write and take permits of a few keys for as long as they are let, in a process that may be
-//! killed or stopped. What they certainly held is written down, a line for each hold: key, mode, units, limit, and
+//! killed or stopped. Each certain hold is written down in a line: key, mode, units, limit, and
 //! from when to when.
 
 use std::fs::{File, OpenOptions};

@@ -1,4 +1,4 @@
-//! Who waited for whom, from live views, after it is over.
+//! Waits that have ended, from live views.
 
 use std::time::Duration;
 

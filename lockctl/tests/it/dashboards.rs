@@ -1,4 +1,4 @@
-//! What is written for Grafana and Prometheus.
+//! The files for Grafana and Prometheus.
 
 use std::fs;
 use std::path::PathBuf;

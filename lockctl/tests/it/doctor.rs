@@ -1,10 +1,10 @@
-//! What `lockctl doctor` prints, for people and for programs.
+//! The output of `lockctl doctor`, for people and for programs.
 
 use lock_core::testing::{PostgresServer, RedisServer, limit};
 
 use crate::program::{Ended, lockctl, lockctl_at};
 
-/// What differs from server to server.
+/// The parts that differ from server to server.
 fn plain(text: &str, server: &PostgresServer) -> String {
     let version = server.run("SHOW server_version");
     text.replace(&format!("PostgreSQL {version}"), "PostgreSQL 15").replace(&server.port().to_string(), "5432")

@@ -138,7 +138,7 @@ async fn show_tells_all_of_one_lock_and_how_to_release_it() {
     ended.assert_code(4);
     assert!(ended.stderr.contains("\"hash\" holds a hash, another type than a string"), "{ended:?}");
 
-    // What lies beside a lock is not the lock.
+    // The keys beside a lock are not the lock.
     server.command(&["SET", "shared", &format!("shared{}1|7-0-0|1|h|1|s|", "0".repeat(25)), "PX", "60000"]);
     server.command(&["RPUSH", "{shared}@queue", "x"]);
     let expected = "a".repeat(32);

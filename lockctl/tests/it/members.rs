@@ -57,7 +57,7 @@ async fn the_list_says_what_a_majority_holds_and_what_is_unknown() {
     assert_eq!(json["locks"][1]["members"], serde_json::json!([node(&servers[1])]), "{json}");
     assert!(json["locks"][0]["ttl_left_seconds"].as_f64().unwrap() > 20.0, "{json}");
 
-    // One that gives no answer is named, at once, and may have what is missing.
+    // A member that does not answer is named at once, and may have the missing claim.
     servers[2].pause();
     let ended = lockctl_at(&url, &["list", "--prefix", "lock:"]);
     ended.assert_code(0);

@@ -1,4 +1,4 @@
-//! What is wrong with the URL, the environment or the command line: said with a code of its own, as JSON for programs, and
+//! Mistakes in the URL, the environment or the command line are reported with their own code, as JSON for programs, and
 //! without a password.
 
 use std::ffi::OsStr;
@@ -86,7 +86,7 @@ fn a_url_of_a_cluster_that_is_none_is_refused() {
 #[test]
 #[limit]
 fn errors_are_json_for_programs() {
-    // Nothing listens on port 1.
+    // Port 1 does not have a listener.
     for (url, arguments, code) in [
         ("redis://127.0.0.1:1", &["list", "--json"][..], 3),
         ("redis://127.0.0.1:1", &["--json", "show", "k"], 3),

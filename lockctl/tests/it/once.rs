@@ -78,7 +78,7 @@ async fn whoever_waits_while_it_is_done_has_nothing_to_do() {
     assert!(locks.holder(KEY).await.unwrap().is_none(), "it keeps nothing");
 }
 
-/// What is unknown is an error, and no reason to run the command, nor to leave it out.
+/// An unknown answer is an error. The command is then neither run nor counted as done.
 #[test]
 #[limit]
 fn whether_it_is_done_must_be_known() {

@@ -27,7 +27,7 @@ struct Run {
 }
 
 fn start(server: &RedisServer, arguments: &[&str]) -> Run {
-    // What starts the tests may ignore signals itself, as `nohup` does, and those stay ignored.
+    // The parent of the tests may ignore signals itself, as `nohup` does, and they stay ignored.
     let mut command = Command::new("env");
     command
         .arg("--default-signal")
@@ -153,7 +153,7 @@ async fn busy_is_a_code_of_its_own_or_no_error() {
     let ended = lockctl(&server, &["run", KEY, "--wait", "none", "--", "echo", "inside"]);
     ended.assert_code(75);
     assert!(ended.stdout.is_empty() && ended.stderr.contains("shop::charge"), "{ended:?}");
-    // Who skips does not wait, unless it is told to: otherwise every host would run the job, one after the other.
+    // A command that may be skipped does not wait, unless `--wait` says so: otherwise every host would run the job, one after the other.
     for wait in [&[][..], &["--wait", "1s"]] {
         let watch = Stopwatch::start();
         let words = [&["run", KEY, "--on-busy", "skip"], wait, &["--", "echo", "inside"]].concat();
@@ -280,7 +280,7 @@ fn consul_9788_the_command_is_ended_when_the_lease_is_and_not_when_the_server_sa
     );
     assert_eq!(run.line(), "ready");
     server.pause();
-    // Nothing comes from the server any more, neither an answer nor the end of a connection.
+    // The server is silent from now on: it sends neither an answer nor the end of a connection.
     assert_eq!(run.line(), "asked");
     let ended = run.end();
     server.resume();

@@ -1,4 +1,4 @@
-//! What must never be printed, and servers that do not answer.
+//! Texts that must never be printed, and servers that do not answer.
 
 use lock_core::LockManager;
 use lock_core::testing::{RedisServer, limit};
@@ -73,7 +73,7 @@ async fn keys_cannot_act_on_the_terminal() {
     assert!(!format!("{}{}", ended.stdout, ended.stderr).contains('\u{1b}'), "{ended:?}");
 }
 
-/// An error is no *waits for nothing*.
+/// An error does not mean *waits for nothing*.
 #[tokio::test]
 #[limit]
 async fn what_a_holder_waits_for_is_unknown_to_who_may_not_read_it() {

@@ -146,7 +146,7 @@ async fn a_quorum_and_which_of_its_members_count() {
     let replica = RedisServer::builder().with("replicaof", &place).start();
     let members = format!("{url},127.0.0.1:{}", replica.port());
     assert_says(&lockctl_at(&members, &["topology"]), &["it is a replica, and gives no locks; name its master"]);
-    // Somebody names other members.
+    // Another process names other members.
     let other = MemberList::new(["a", "b"].map(String::from).into(), 2, Duration::from_secs(60));
     let store = RedisStore::new(&servers[2].url()).unwrap();
     store.remember(Some(&other), Duration::from_secs(60)).await.unwrap();

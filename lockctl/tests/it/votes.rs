@@ -1,4 +1,4 @@
-//! What `why`, `waiters`, `leader` and `jobs` say of a quorum.
+//! The output of `why`, `waiters`, `leader` and `jobs` for a quorum.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ async fn why_tells_holder_members_and_callers() {
     for server in &servers {
         assert!(member(&ended, server).starts_with("has it, "), "{ended:?}");
     }
-    // Who waits polls, and only its own process knows.
+    // Waiters poll, and only their own process knows them.
     let other = observed(&url).await;
     let mut waiting = tokio::task::JoinSet::new();
     let request = other.locks.lock(KEY).with_site("api::pay").with_wait(Duration::from_secs(120));
@@ -135,7 +135,7 @@ async fn why_names_whoever_does_not_use_the_same_quorum() {
     ended.assert_code(1);
     assert_says(&ended, &["lock:part is held by nobody: 1 of 3 members have it, and 2 must"]);
     assert!(member(&ended, &servers[0]).starts_with("has it for a client of another library, "), "{ended:?}");
-    // Nobody works under it, and nobody can be forced.
+    // No process works under it, so a release cannot be forced.
     assert!(!ended.stdout.contains("force"), "{ended:?}");
     let json = lockctl_at(&url, &["why", "lock:part", "--json"]).json();
     assert_eq!((&json["state"], &json["force"]), (&"minority".into(), &Value::Null), "{json:#}");
@@ -193,7 +193,7 @@ async fn a_job_has_the_newest_run_that_any_member_knows() {
     for server in &servers {
         eventually(&server.url(), &["jobs", "--json"], |json| json["jobs"][0]["key"] == "cron:report");
     }
-    // One that has not heard of the last run.
+    // A member that does not know the last run.
     miss(&servers[0], "cron:report", 3 * HOUR);
     assert_says(&lockctl(&servers[0], &["jobs"]), &["overdue by 2 h"]);
     let ended = lockctl_at(&url, &["jobs"]);

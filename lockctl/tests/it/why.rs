@@ -97,7 +97,7 @@ async fn a_stuck_holder_and_its_callers_are_one_answer() {
     waiting.join_all().await;
 }
 
-/// What `install` would hear of checked tokens, without the locks of the other tests.
+/// The observer of checked tokens that `install` would set, without the locks of the other tests.
 struct Checks(LockMetrics);
 
 impl LockObserver for Checks {
@@ -126,7 +126,7 @@ async fn a_lock_whose_tokens_are_checked_is_safe_to_force() {
         assert_eq!(json["process"]["fenced"], fenced);
     };
     let guard = holder.take(KEY).await;
-    // Of another lock, or of nobody, it says nothing.
+    // It does not report another lock or an unknown holder.
     let other = holder.take("lock:other").await;
     FencingGate::new().admit(other.token()).unwrap();
     says(false, &guard);
@@ -333,7 +333,7 @@ async fn a_namespace_and_a_server_that_is_away() {
     lockctl_at(&url, &["why", KEY, "--live-view", &holder.address]).assert_code(3);
 }
 
-/// What holders that wait inside locks publish, every second while they do.
+/// The note that a holder publishes every second while it waits inside a lock.
 #[tokio::test]
 #[limit]
 async fn what_its_holder_waits_for_is_named_and_a_ring_is_a_deadlock() {
@@ -375,7 +375,7 @@ async fn what_its_holder_waits_for_is_named_and_a_ring_is_a_deadlock() {
     let (text, json) = seen(true, "the holder of stock waits for cart, held by shop::buy").await;
     assert!(text.contains("a deadlock"), "{text}");
     assert_eq!(json["blocked"][1]["closes_a_ring"], true, "{json:#}");
-    // What the holder of before said is not of the next.
+    // The note of the earlier holder does not belong to the next.
     publish(&a, &b).await;
     cart.release().await.unwrap();
     let _next = locks.lock("cart").acquire().await.unwrap();

@@ -1,4 +1,4 @@
-//! What must hold of the keys of a lock, before and after a command.
+//! The claims about the keys of a lock, before and after a command.
 
 use std::collections::{HashMap, HashSet};
 
@@ -88,7 +88,7 @@ impl Sight {
         self.field(owner, 5)?.strip_prefix('s')?.split_once('/')?.0.parse().ok()
     }
 
-    /// Whether whoever waits and lives is known to, and confirmed its place in time.
+    /// Whether every live waiter is known to, and confirmed its place in time.
     fn is_told(&self, owner: &str) -> bool {
         let confirmed: f64 = self.field(owner, 2).and_then(|text| text.parse().ok()).unwrap_or(0.0);
         self.field(owner, 3) == Some("0") && self.now - confirmed / 1e3 < 0.8 * GRANT.as_millis() as f64

@@ -2,7 +2,7 @@
 
 use crate::checker::scripts::Swaps;
 
-/// What each lacks, and how.
+/// The rule that each mutant lacks, and how.
 #[rustfmt::skip]
 pub(super) const ALL: &[(&str, Swaps)] = &[
     ("holders whose lease is over are taken out", &[

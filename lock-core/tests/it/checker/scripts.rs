@@ -9,7 +9,7 @@ use tokio::net::tcp::OwnedReadHalf;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
-/// What stands in a script, and what is sent instead.
+/// A text in a script, and the text that is sent instead.
 pub(super) type Swaps = &'static [(&'static str, &'static str)];
 
 pub(super) struct Rewriter {

@@ -16,7 +16,7 @@ use crate::support::{MS, SECOND};
 
 /// Short, so that leases end, and long enough for a busy machine to do something under one.
 const TTL: Duration = Duration::from_millis(150);
-/// The lease of a grant through the queue, and how often whoever waits confirms its place.
+/// The lease of a grant through the queue, and how often a waiter confirms its place.
 pub(super) const GRANT: Duration = Duration::from_millis(120);
 const BACKSTOP: Duration = Duration::from_millis(40);
 /// How much earlier than the server's a lease ends here.
@@ -54,7 +54,7 @@ struct Wish {
     token: u64,
 }
 
-/// What the judge must know of a claim.
+/// The facts about a claim that the judge needs.
 pub(super) struct Seen {
     /// Whether a living process waits for it.
     pub(super) waits_alive: bool,
@@ -217,7 +217,7 @@ impl<F: Fn() -> Arc<B>, B: LockBackend> World<F, B> {
             }
         }
         for key in self.keys.clone() {
-            // Whoever takes the lock next takes out what the dead have left.
+            // The next claim that takes the lock removes the entries of dead claims.
             while let Some(eyes) = &mut self.eyes
                 && !eyes.sees_nothing(key.as_str()).await
             {

@@ -10,8 +10,8 @@ fn redirected(server: &RedisServer) -> String {
     errors.lines().find(|line| line.starts_with("errorstat_MOVED")).unwrap_or("never").to_owned()
 }
 
-/// `ASKING` holds for the next command of its connection, whoever sends it: sent apart, it would let in another's command,
-/// and its own would be sent elsewhere.
+/// `ASKING` applies to the next command of its connection, from any caller. Sent apart, it would admit another caller's command,
+/// and its own command would be redirected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[limit]
 async fn no_command_comes_between_asking_and_what_it_is_for() {
@@ -30,7 +30,7 @@ async fn no_command_comes_between_asking_and_what_it_is_for() {
     cluster.move_keys(&names.iter().map(String::as_str).collect::<Vec<_>>(), other, importing);
     let mut tasks = tokio::task::JoinSet::new();
     for (number, guard) in guards.into_iter().enumerate() {
-        // One that the same master serves anyhow, over the same connection.
+        // A key that the same master serves anyway, over the same connection.
         let (locks, there) = (locks.clone(), cluster.key_on(importing, &format!("there:{number}:")));
         tasks.spawn(async move {
             for _ in 0..20 {

@@ -132,7 +132,7 @@ async fn the_clock_of_a_slot_stays_small() {
     assert!((1..1_500).contains(&entries), "{entries}");
 }
 
-/// What cannot be served at this master fails by itself.
+/// A command that this master cannot serve fails alone.
 #[tokio::test]
 #[limit]
 async fn a_slot_that_is_open_or_gone_holds_up_no_other_call_of_its_batch() {
@@ -159,7 +159,7 @@ async fn a_slot_that_is_open_or_gone_holds_up_no_other_call_of_its_batch() {
     }
     assert_eq!(guards.len(), 11);
     assert!(exists(&cluster.masters()[1], &all[5]));
-    // Nothing was made on either side, which would be in the way of whoever moves the slot.
+    // No key was made on either side, which would block the move of the slot.
     assert!(!cluster.masters().iter().any(|master| exists(master, &all[3])));
     release_all(guards).await;
     for master in cluster.masters() {

@@ -50,7 +50,7 @@ async fn a_failover_is_followed(end: End) {
             (guard, Stopwatch::start())
         }
     });
-    // Nobody waits for the answer of another master.
+    // No call waits for the answer of another master.
     for _ in 0..20 {
         take(&locks, &other).await.release().await.unwrap();
     }
@@ -104,7 +104,7 @@ async fn a_planned_failover_is_no_error() {
             }
         }
     });
-    // Who votes must know it as a replica.
+    // The voters must know it as a replica.
     let nodes = |master: &RedisServer| master.command(&["CLUSTER", "NODES"]).text().contains(" slave ");
     eventually("every master knows the replica", || cluster.masters().iter().all(nodes)).await;
     assert_eq!(replica.command(&["CLUSTER", "FAILOVER"]), Reply::Text("OK".to_owned()));
@@ -284,7 +284,7 @@ async fn a_queue_of_processes_is_served(when: &str, change: impl FnOnce(&mut Red
     let mut serving = tokio::task::JoinSet::new();
     for (place, mut process) in processes.into_iter().enumerate() {
         serving.spawn(async move {
-            // Whoever does not listen at the new master yet is passed over once, and keeps its place.
+            // A claim that does not listen at the new master yet is passed over once, and keeps its place.
             if place > 0 {
                 assert!(process.next().await.starts_with("held "), "{place}");
             }

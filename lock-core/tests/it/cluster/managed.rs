@@ -1,4 +1,4 @@
-//! What managed services refuse, and what is done instead.
+//! The commands that managed services refuse, and their replacements.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

@@ -86,7 +86,7 @@ const MOVE_EVERY: Duration = Duration::from_millis(3);
 /// How long each task pauses between two pairs: the time of a pair is not to be that of a queue for a processor.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What happens while pairs are timed: nothing is timed, nothing is moved, slots are moved, and so on.
+/// The phases while pairs are timed: warm-up, no moves, moves of slots, and so on.
 #[derive(Default)]
 struct Stages(AtomicUsize);
 
@@ -127,7 +127,7 @@ impl Stages {
 #[derive(Default)]
 struct Pairs {
     still: Vec<Duration>,
-    /// Those that met a move at any point.
+    /// The pairs that met a move at any point.
     moving: Vec<Duration>,
 }
 
@@ -260,7 +260,7 @@ async fn in_a_slot_that_stays_open_leases_are_renewed_and_released_and_waits_end
     // Both are still ours, on different masters.
     assert_eq!((staying.ensure_held(), going.ensure_held()), (Ok(()), Ok(())));
     assert_eq!((events.count("RenewFailed"), events.count("Lost")), (0, 0));
-    // Nobody can be queued, and nothing may be made on the importing side.
+    // No claim can be queued, and no key may be made on the importing side.
     for name in [&stays, &goes, &absent] {
         let error = others.lock(name).with_wait(300 * MS).await.unwrap_err();
         assert!(matches!(error.kind(), LockErrorKind::Unavailable | LockErrorKind::Timeout), "{error}");

@@ -1,5 +1,5 @@
-//! What takes locks meets a slot that is being moved: whatever has moved already, nothing is made at either master that
-//! would be in the way of whoever moves the slot.
+//! Locks are taken in a slot that is being moved. At any stage of the move, neither master gets a key that
+//! would block the move of the slot.
 
 use lock_core::testing::{RedisCluster, RedisServer, Reply, limit};
 use lock_core::{FencingToken, LockErrorKind, LockGuard};

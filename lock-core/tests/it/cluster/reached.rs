@@ -25,7 +25,7 @@ pub(super) async fn works(locks: &LockManager, cluster: &RedisCluster) {
 #[limit]
 async fn announced_addresses_are_reached_where_the_url_says_since_redis_7() {
     let cluster = RedisCluster::start(2);
-    // Nobody listens where they say that they are.
+    // The announced addresses do not have a listener.
     let announced = |at: usize| 1001 + at;
     for (at, master) in cluster.masters().iter().enumerate() {
         set(master, "cluster-announce-port", &announced(at).to_string());

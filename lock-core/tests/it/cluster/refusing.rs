@@ -15,7 +15,7 @@ type Words = [Vec<u8>];
 /// Says with which error a server of that number refuses a command, if it does.
 type Refuses = Arc<dyn Fn(usize, &Words) -> Option<&'static str> + Send + Sync>;
 
-/// What stands before one server.
+/// The proxy before one server.
 pub(super) struct Service {
     port: u16,
     shared: Arc<Shared>,

@@ -97,7 +97,7 @@ async fn one_node_that_serves_every_slot_is_a_server_like_any_other() {
     waiting.await.unwrap().unwrap().release().await.unwrap();
 }
 
-/// As behind an address that leads to whoever was the master.
+/// Like an address that leads to the former master.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 #[limit]
 async fn a_replica_of_a_cluster_is_waited_for_because_it_may_become_the_master() {

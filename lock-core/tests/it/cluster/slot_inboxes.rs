@@ -77,7 +77,7 @@ async fn a_grant_is_told_to_no_other_node_than_the_master_of_its_slot_since_redi
     let (others, events) = watched_at(&cluster.url());
     for (at, master) in cluster.masters().iter().enumerate() {
         let name = cluster.key_on(at, "lock:");
-        // Nobody waits, so nobody listens.
+        // There are neither waiters nor listeners.
         take(&locks, &name).await.release().await.unwrap();
         take(&others, &name).await.release().await.unwrap();
         assert_eq!(channels(master), [""; 0]);
@@ -102,14 +102,14 @@ async fn a_grant_is_told_to_no_other_node_than_the_master_of_its_slot_since_redi
     }
     all_told(&events).await;
     assert_eq!(events.paths().iter().filter(|path| **path == GrantPath::Granted).count(), 6, "{:?}", events.paths());
-    // What a manager has opened goes with it.
+    // The inboxes of a manager are closed with it.
     drop(others);
     for master in cluster.masters() {
         heard(master, 0).await;
     }
 }
 
-/// Who shares a lock hears that somebody waits for it, wherever it listens.
+/// A claim that shares a lock hears of a waiter on every inbox.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 #[limit]
 async fn calls_to_ask_again_and_news_of_who_waits_come_the_same_way_since_redis_7() {
@@ -227,7 +227,7 @@ async fn a_process_that_waits_in_a_slot_that_moves_is_told_by_its_new_master_sin
         cluster.move_slot(&name, from, to);
         heard(&cluster.masters()[from], 0).await;
         if to == 0 {
-            // Found again by whoever waits.
+            // A waiter finds it again.
             heard(&cluster.masters()[to], 1).await;
             forget_calls(&cluster);
         }
@@ -370,7 +370,7 @@ async fn a_slot_in_which_nobody_waits_is_given_up_within_a_minute_since_redis_7(
         tokio::time::pause();
         tokio::time::advance(31 * SECOND).await;
         tokio::time::resume();
-        // Whoever slept is awake.
+        // The sleepers are awake.
         tokio::time::sleep(20 * MS).await;
     };
     for name in ["lock:1", "lock:2"] {

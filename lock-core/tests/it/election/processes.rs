@@ -36,8 +36,8 @@ fn candidate(name: usize, server: &RedisServer, scratch: &Scratch, resource: &Re
     )
 }
 
-/// Four candidates; whoever leads is killed or stopped. There is a next one when the lease is over, and never two:
-/// the history says when each held the lock, and the resource that no older term wrote after a newer one.
+/// Four candidates; each leader is killed or stopped. A next leader follows when the lease ends, and there are never two.
+/// The history says when each held the lock. The resource says that an older term never wrote after a newer one.
 #[tokio::test]
 #[limit(120)]
 async fn leaders_that_are_killed_and_stopped_are_followed_and_never_two_lead() {

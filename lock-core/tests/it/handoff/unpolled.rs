@@ -36,7 +36,7 @@ async fn is_taken_back_after(hold: Duration) {
     tokio::time::sleep(hold).await;
     first.release().await.unwrap();
     passes_through(&elsewhere).await;
-    // Nobody has the lock, so callers get it in the order in which they are polled again.
+    // The lock is free, so callers get it in the order in which they are polled again.
     let guard = tokio::time::timeout(30 * SECOND, &mut third).await.expect("it is polled").unwrap();
     passes_over(guard, second).await;
     eventually("nothing is left", || locked_keys(&server).is_empty()).await;

@@ -1,4 +1,4 @@
-//! What the store remembers of the runs of a job, so that one that does not come is missed.
+//! The store's record of a job's runs, by which a missing run is noticed.
 
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ async fn runs_that_fail_do_not_make_it_punctual() {
     assert_eq!((seen.succeeded, seen.overdue()), (false, Some(HOUR)), "a run that is to be retried is told too");
 }
 
-/// What did not run is not noted: not a start that is skipped, not a crash, not a run that is dropped to be retried.
+/// Only completed runs are noted: not a skipped start, not a crash, not a run that is dropped for a retry.
 #[test]
 #[limit]
 fn only_what_ran_is_noted() {
@@ -112,7 +112,7 @@ async fn it_lies_in_the_namespace_of_its_job() {
     assert!(locks.last_run("cron:report").await.is_err(), "a store that is away says so");
 }
 
-/// The record lies beside the lock, ends by itself, and is no reason not to free the lock.
+/// The record lies beside the lock, ends by itself, and does not keep the lock from being freed.
 #[cfg(feature = "redis")]
 #[tokio::test]
 #[limit]
@@ -127,7 +127,7 @@ async fn on_a_server_it_ends_by_itself_and_never_keeps_a_lock_taken() {
     assert!(left > 9 * 3_600_000 && left <= 10 * 3_600_000, "{left}");
     let seen = record(&locks).await.unwrap();
     assert!(seen.succeeded && seen.started_ago < HOUR && seen.info.pid == std::process::id(), "{seen:?}");
-    // What another version wrote, or somebody else, is no record.
+    // A text of another version or program does not count as a record.
     server.command(&["SET", "{cron:report}@job", "3600000|x"]);
     assert_eq!(record(&locks).await, None);
     // A server that refuses to note it frees the lock nevertheless.

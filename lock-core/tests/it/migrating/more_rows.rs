@@ -56,7 +56,7 @@ async fn rslock_counts_tries_and_tells_neither_away_from_busy_nor_a_lock_that_wa
     });
     assert_eq!(lost.await.unwrap_err().kind(), LockErrorKind::Lost);
 
-    // A server that is away is `Unavailable` too. Nothing listens on port 1.
+    // A server that is away is `Unavailable` too. Port 1 does not have a listener.
     assert!(matches!(rslock_at(1).lock("key", LONG).await, Err(rslock::LockError::Unavailable)));
     let away = LockManager::builder_for("redis://127.0.0.1:1").unwrap().build().unwrap();
     let error = as_theirs(&away, "key", LONG).with_wait(Duration::ZERO).await.unwrap_err();

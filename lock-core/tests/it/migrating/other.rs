@@ -27,7 +27,7 @@ pub(super) fn redis_py(server: &RedisServer) -> Other {
     Other::start(Command::new(python).arg(script("redis_py.py")), server)
 }
 
-/// `None` where there is no Node.js, which nobody needs for anything else.
+/// `None` if Node.js is missing, which is not needed for anything else.
 pub(super) fn node_redlock(server: &RedisServer) -> Option<Other> {
     let modules = installed().join("node_modules");
     if !modules.join("redlock").exists() {

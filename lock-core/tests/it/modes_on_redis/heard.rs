@@ -1,4 +1,4 @@
-//! Who shares a lock hears of what happens to it.
+//! Claims that share a lock hear of changes to it.
 
 use lock_core::testing::{EventLog, RedisServer, Stopwatch, limit};
 use lock_core::{LockRequest, LossReason};

@@ -72,7 +72,7 @@ async fn a_writer_whose_lease_was_raised_without_a_script_becomes_a_reader() {
 }
 
 /// A client of another library had the key a moment ago, so a lock that passes on is left free for a moment. A reader
-/// that comes just then stands behind whoever waits, and whoever waits is granted the lock at the latest by that.
+/// that comes just then stands behind the waiter, and its arrival grants the lock to the waiter at the latest.
 #[tokio::test]
 #[limit]
 async fn a_moment_that_is_left_free_ends_with_a_reader_who_passes_nobody() {
@@ -96,7 +96,7 @@ async fn a_moment_that_is_left_free_ends_with_a_reader_who_passes_nobody() {
     assert!(matches!(store.try_acquire(&ask(&first)).await, Ok(Attempt::Granted { .. })));
     assert!(matches!(store.try_acquire(&ask(&second)).await, Ok(Attempt::Queued { .. })));
     tokio::time::sleep(150 * MS).await;
-    // What a phase leaves behind whose key was deleted is nobody to be called.
+    // The entries of a phase whose key was deleted must not get messages.
     server.command(&["ZADD", "{k}@queue", "-1", &claim(Mode::READ).owner.to_hex()]);
     assert_eq!(store.release(&Release::new(first)).await, Ok(Freed::Released));
     assert_eq!(reports.next().await, Some(Report::AskAgain(second.owner)), "the key is left free");

@@ -1,4 +1,4 @@
-//! What lies in the server may have been written by nobody of ours: it makes no second holder, and stops nobody.
+//! The server may contain data that this library did not write. That data makes no second holder, and stops no caller.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ impl Asking {
         Self { store, inbox, reports }
     }
 
-    /// Asks by the script, so that whoever waits is seen.
+    /// Asks by the script, so that waiters are seen.
     async fn ask(&self, claim: &Claim) -> Attempt {
         let mut request = AcquireRequest::new(claim.clone(), HolderInfo::new("here", 1, "test"));
         request.ticket = Some(Ticket::new(Arc::clone(self.inbox.id()), 1, LONG));
@@ -180,7 +180,7 @@ async fn a_phase_that_nobody_shares_and_nothing_ends_is_over() {
     is_free(&server).await;
 }
 
-/// What cannot be read of a claim that waits.
+/// An unreadable entry of a waiting claim.
 fn unreadable(server: &RedisServer) -> Vec<String> {
     let now = now(server) * 1000;
     let entry = |confirmed: &str, grant_ttl: &str, floor: &str| {
@@ -221,7 +221,7 @@ async fn a_waiter_that_cannot_be_read_keeps_nobody_waiting() {
             assert_eq!(ours.granted().await, next[1].owner, "{shown}");
             assert_eq!(ours.release(&next[1]).await, Freed::Released, "{shown}");
         }
-        // Nobody holds it, and nobody else waits.
+        // It is free, and there are no other waiters.
         stray(&server, "1", &owner(), &entry);
         is_free(&server).await;
     }

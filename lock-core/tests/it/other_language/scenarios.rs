@@ -1,4 +1,4 @@
-//! What the vectors are about.
+//! The scenarios of the vectors.
 
 use serde_json::{Value, json};
 

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-/// What is new is told to ten seconds: so long may the machine stand still.
+/// Ages are exact to ten seconds: the machine may stand still for so long.
 const STEP: i64 = 10;
 
 /// From names to numbers, at one moment, and back.

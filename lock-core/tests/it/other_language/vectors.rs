@@ -191,7 +191,7 @@ fn read_keys(server: &RedisServer, now: u64, expiries: &[(i64, i64)]) -> Value {
             }
         };
         let at = expiry(server, key).1;
-        // Who finds a key and then its time left reads them at two moments.
+        // A reader of a key and then of its remaining time reads them at two moments.
         let known = expiries.iter().find(|(known, _)| known.abs_diff(at) <= 3).map(|(_, left)| *left);
         let new = || (at - i64::try_from(now / 1000).unwrap() + 3).div_euclid(10_000) * 10_000;
         let pttl = if at < 0 { Value::Null } else { known.unwrap_or_else(new).into() };
@@ -288,7 +288,7 @@ async fn the_vectors_of_the_protocol_are_what_the_store_does() {
     assert!(generated == written, "generated, and written: {differs:#?}; LOCK_VECTORS=overwrite writes the file anew");
 }
 
-/// Whoever writes a client has the file, and not our scenarios.
+/// The author of a client has the file, and not these scenarios.
 #[tokio::test]
 #[limit]
 async fn each_vector_can_be_replayed_by_itself() {

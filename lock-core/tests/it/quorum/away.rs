@@ -29,7 +29,7 @@ async fn a_majority_says_who_holds_and_who_leads_while_a_member_hangs() {
         assert!(election.leader().await.unwrap().is_some(), "{network:?}");
         assert!(election.observe().changed().await.unwrap().is_some(), "{network:?}");
         assert!(begun.elapsed() < PATIENCE, "{network:?}: {:?}", begun.elapsed());
-        // Nobody is said to have left while it goes on.
+        // No member is reported as gone while it answers.
         let mut observation = election.observe();
         observation.changed().await.unwrap();
         let other = tokio::time::timeout(20 * SECOND, observation.changed()).await;
@@ -79,7 +79,7 @@ async fn a_member_that_is_away_costs_a_few_commands_a_second_however_many_locks_
         pairs(&process.locks, 1000).await;
         tokio::time::sleep(5 * SECOND).await;
         let told = process.networks[2].releases() - before;
-        // Of those that hang, until the first has had its second. Of one that answers to nothing else than votes, all.
+        // Hanging members: until the first has had its second. A member that answers only votes: all of them.
         let most = if matches!(network, Network::LateVotes(_)) { 2100 } else { 300 };
         assert!(told <= most, "{network:?}: told of 1,000 releases {told} times");
         process.set([2], Network::Up);
@@ -142,7 +142,7 @@ async fn a_job_does_not_run_twice_because_members_restarted_one_after_another() 
         tokio::time::sleep(10 * SECOND).await;
     }
     assert!(run(&two.locks).await.unwrap().is_none(), "the third knows of the run, and the others do not count");
-    // Nothing else has to wait for so long.
+    // No other call has to wait for so long.
     take(&two.locks).await.unwrap().release().await.unwrap();
     stores[2].lose_data();
     tokio::time::sleep(10 * SECOND).await;

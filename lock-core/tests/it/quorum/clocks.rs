@@ -69,7 +69,7 @@ async fn a_minority_of_wrong_clocks_stops_nothing_and_is_in_no_token() {
         let is_near = ms < now() + 60_000;
         assert!(is_near || right.len() <= members.len() / 2, "{ahead:?}: a token of {} s ahead", (ms - now()) / 1000);
 
-        // What was tried meanwhile is granted when the clocks are right, also by members whose clocks were wrong.
+        // The keys that were tried meanwhile are granted when the clocks are right, also by members whose clocks were wrong.
         for member in &members {
             member.lead_by(0).await;
         }

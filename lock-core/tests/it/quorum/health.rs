@@ -1,4 +1,4 @@
-//! What a process says of the members of its quorum.
+//! The reports of a process about the members of its quorum.
 
 use std::sync::{Arc, Mutex};
 
@@ -97,7 +97,7 @@ async fn a_list_that_does_not_fit_is_told_and_no_failure_of_members() {
     let process = process(&stores);
     let reports = Reports::default();
     process.locks.observe(reports.clone());
-    // Somebody named the members otherwise.
+    // Another process named other members.
     let other = MemberList::new(["a", "x", "y"].map(String::from).into(), 2, 60 * SECOND);
     stores[0].remember(Some(&other), 180 * SECOND).await.unwrap();
     let error = process.locks.lock("k").await.unwrap_err();

@@ -1,4 +1,4 @@
-//! What a quorum knows of the runs of a job, although no member has seen them all.
+//! A quorum's knowledge about the runs of a job, although no member has seen all of them.
 
 use lock_core::testing::limit;
 use lock_core::{Job, LockError, LockManager};

@@ -1,4 +1,4 @@
-//! What comes late, or in part: votes behind the release, a round of which some members take no part, a lock that is
+//! Late and partial messages: votes behind the release, a round of which some members take no part, a lock that is
 //! taken away between two rounds, members whose clocks differ.
 
 use lock_core::testing::limit;

@@ -1,4 +1,4 @@
-//! What a quorum knows to be done, although members are away.
+//! A quorum's knowledge about work that is done, although members are away.
 
 use lock_core::testing::limit;
 use lock_core::{LockError, LockErrorKind, LockManager, Result};

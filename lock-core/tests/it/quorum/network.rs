@@ -11,7 +11,7 @@ use lock_core::{
     Quorum, QuorumMember, Release, Renewal, Result, Vote,
 };
 
-/// What happens to commands on their way to a member.
+/// The fate of commands on their way to a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Network {
     Up,
@@ -25,7 +25,7 @@ pub(crate) enum Network {
     Delays(Duration),
     /// Votes are executed so much later, also when nobody waits for them any more, and not answered.
     LateVotes(Duration),
-    /// The next vote arrives. Those after it are refused.
+    /// The next vote arrives. Later votes are refused.
     OneVote,
     /// Votes are refused.
     NoVotes,

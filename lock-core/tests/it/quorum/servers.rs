@@ -139,7 +139,7 @@ async fn a_member_that_restarts_or_is_flushed_does_not_count_and_is_repaired() {
         bounded("a member that lost a claim had it again, ttl 3 s", repaired, TTL / 3);
         watch.assert_within(2 * SECOND, "a third of the ttl, and a connection");
         guard.ensure_held().unwrap();
-        // One that has just come back may not have been asked for it, and has it with the next renewal.
+        // A member that has just come back may not have been asked for it. It gets the claim with the next renewal.
         while !locks.sync("k").await.unwrap().is_in_sync() {
             tokio::time::sleep(20 * MS).await;
         }
@@ -201,7 +201,7 @@ async fn a_holder_that_is_cut_off_stops_before_another_begins() {
     assert!(first.ensure_held().is_err(), "two holders");
     assert!(second.token() > first.token());
     assert_eq!(tokio::time::timeout(LONG, first.lost()).await.unwrap(), LossReason::Unreachable);
-    // What the first still sends changes nothing.
+    // Later commands of the first claim have no effect.
     proxies.iter().for_each(FaultProxy::resume);
     drop(first);
     while !other.sync("k").await.unwrap().is_in_sync() {

@@ -13,7 +13,7 @@ use crate::quorum::{MS, SECOND};
 const PROCESSES: usize = 3;
 const WALKS: u64 = 60;
 
-/// Who is inside, and what anybody has entered with.
+/// The holders inside, and the tokens of all that have entered.
 #[derive(Default)]
 struct Section {
     inside: Option<(usize, Rc<LockGuard>)>,

@@ -313,7 +313,7 @@ async fn the_first_connection_after_refusals_is_told_by_the_keeper() {
     keeper.abort();
 }
 
-/// What was granted before is not heard, and nothing says whether there was anything.
+/// Earlier grants are not heard, and it is unknown whether there were any.
 #[tokio::test]
 #[limit]
 async fn whoever_can_listen_at_last_says_that_it_did_not_before() {

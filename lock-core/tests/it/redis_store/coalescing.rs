@@ -277,7 +277,7 @@ async fn a_release_finds_who_queued_before() {
     waiting.ticket = Some(Ticket::new("nobody".into(), 1, Duration::from_secs(3)));
     assert!(matches!(store.try_acquire(&waiting).await.unwrap(), Attempt::Queued { .. }));
     assert_eq!(release(&store, &holder).await, Freed::Released);
-    // Nobody listens to its inbox, so it was passed over, and its entry says so.
+    // Its inbox does not have a listener, so it was passed over, and its entry says so.
     let entry = server.command(&["HGET", "{lock:a}@waiters", &waiter.owner.to_hex()]);
     assert_eq!(entry.text().split('|').nth(3), Some("1"), "{entry:?}");
     waiting.repeated = true;

@@ -317,7 +317,7 @@ fn a_release_in_the_background_is_not_held_up_by_a_runtime_that_is_blocked() {
     runtime().block_on(async {
         let guard = locks.lock("lock:a").with_ttl(Duration::from_secs(12)).await.unwrap();
         assert_eq!(guard.release().await, Ok(ReleaseOutcome::InBackground));
-        // Nothing else runs here until the keeper has released the lock over its own connection.
+        // No other task runs here until the keeper has released the lock over its own connection.
         while server.command(&["EXISTS", "lock:a"]) == Reply::Int(1) {
             std::thread::sleep(Duration::from_millis(10));
         }

@@ -181,7 +181,7 @@ fn a_connection_that_was_begun_before_its_server_was_left_is_left_too() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let here = runtime();
     here.block_on(granted(&store, &claim("warm")));
-    // What is written while this holds arrives that much later.
+    // Data that is written meanwhile arrives that much later.
     address.delay(Direction::ToServer, 3 * SECOND);
     let before = address.connections();
     let late = std::thread::spawn({
@@ -234,7 +234,7 @@ fn an_attempt_that_arrives_after_its_claim_has_ended_takes_nothing() {
         assert_eq!(runtime.block_on(release(&store, &warm)), Freed::Released);
     }
     let ended = claim("k");
-    // What is written while this holds arrives that much later.
+    // Data that is written meanwhile arrives that much later.
     address.delay(Direction::ToServer, 3 * SECOND);
     let given_up = one.block_on(async { tokio::time::timeout(SECOND / 5, acquire(&store, &ended)).await });
     assert!(given_up.is_err(), "{given_up:?}");

@@ -132,7 +132,7 @@ async fn what_is_known_of_waiters_goes_with_their_queue() {
     granted(&plain, &claim("lock:a")).await;
     let [first, second, third] = [(); 3].map(|()| claim("lock:a"));
     wait(&plain, &first).await;
-    // Somebody deletes the queue, and its only waiter never comes again.
+    // Another program deletes the queue, and its only waiter never comes again.
     server.command(&["DEL", "{lock:a}@queue"]);
     wait(&plain, &second).await;
     assert_eq!(waiters(), [second.owner.to_hex()]);

@@ -1,5 +1,5 @@
-//! A lock is passed on by a few commands where nothing stands in the way, and by the whole queue otherwise. Both must
-//! leave the same behind. Who may not call HMGET gets the second, so the two are compared side by side.
+//! In the simple case a lock is passed on by a few commands, otherwise by the whole queue. Both must
+//! leave the same keys. A user who may not call HMGET gets the second way, so the two are compared side by side.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,18 +36,18 @@ const AWAY: Waiter = Waiter { listens: false, ..WAITS };
 const GONE: Waiter = Waiter { stale: true, ..WAITS };
 const READS: Waiter = Waiter { mode: "s1/2147483648|", ..WAITS };
 
-/// What lies on the server when a claim ends.
+/// The keys on the server when a claim ends.
 #[derive(Clone, Copy)]
 struct Case {
     what: &'static str,
     queue: &'static [Waiter],
-    /// What the lock's value ends with.
+    /// The end of the lock's value.
     name: &'static str,
     /// For how many ms the lock has passed on.
     passes_on_for: Option<i64>,
     /// Until when the lock is left free, and until when another client is expected, in ms from now; 0 for neither.
     others: Option<[i64; 2]>,
-    /// Whose value lies at the lock.
+    /// The owner of the lock's value.
     holder: Holder,
     clock_ahead: bool,
     tells: bool,
@@ -271,7 +271,7 @@ async fn few_commands_pass_a_lock_on_as_the_whole_queue_does() {
     let (bench, mut reports) = Bench::start().await;
     for (case, requeues) in CASES.iter().flat_map(|case| [(case, false), (case, true)]) {
         let what = format!("{}, {}", case.what, if requeues { "queues anew" } else { "released" });
-        // Nothing counts whose instants lie too far apart.
+        // A result does not count if its instants are too far apart.
         for attempt in 1.. {
             assert!(attempt < 50, "{what}: always interrupted");
             bench.server.command(&["FLUSHALL"]);

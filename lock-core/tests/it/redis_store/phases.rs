@@ -42,7 +42,7 @@ async fn who_joins_a_phase_that_outlived_a_failover_has_a_token_above_what_was_l
     assert_eq!(token(new.try_acquire(&share(&follows)).await), after, "one phase, one token");
     let requeued = new.requeue(&Release::new(follows), &share(&reading())).await;
     assert_eq!(token(requeued), after);
-    // Who was in it before keeps its token, and who was not is not renewed under the one that it had.
+    // An earlier member keeps its token. A claim that was not in it is not renewed under its own token.
     let renewed = |claim: &Claim, token| {
         let claim = claim.clone().with_token(token);
         let new = &new;

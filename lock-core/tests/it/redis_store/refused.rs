@@ -127,7 +127,7 @@ async fn a_command_that_a_user_lacks_leaves_nothing_half_done() {
     }
 }
 
-/// Somebody wrote a score beyond every time.
+/// Another program wrote a score beyond every time.
 #[tokio::test]
 #[limit]
 async fn a_renewal_that_is_answered_ok_has_raised_the_lease() {
@@ -212,7 +212,7 @@ async fn a_lock_that_could_not_be_given_back_is_not_taken() {
         }
         server.command(&["ACL", "SETUSER", "default", "+@all"]);
         assert_eq!(server.command(&["EXISTS", "k", "{k}@queue"]), Reply::Int(0), "-{denied}");
-        // Somebody has permitted it, and the connection stays. A command that is renamed stays so.
+        // An operator has permitted it, and the connection stays. A command that is renamed stays so.
         let granted = store.try_acquire(&request(&exclusive)).await;
         assert_eq!(
             matches!(granted, Ok(Attempt::Granted { .. })),
@@ -220,8 +220,8 @@ async fn a_lock_that_could_not_be_given_back_is_not_taken() {
             "-{denied}: {granted:?}"
         );
     }
-    // A pattern of keys that lacks the name of the examination says nothing about what the user may do. One that lacks the queue
-    // shows at the release only, which does without it then.
+    // If the pattern of keys lacks the examination's key, it is unknown what the user may do. If it lacks the queue, that
+    // shows only at the release, which then does without the queue.
     for patterns in [&["~k", "~{k}*", "~distributed-lock:clock"][..], &["~k", "~distributed-lock:clock*"]] {
         let server = RedisServer::start();
         server.command(&[&["ACL", "SETUSER", "app", "on", ">pw", "&*", "+@all"], patterns].concat());

@@ -46,7 +46,7 @@ fn calls(server: &RedisServer, command: &str) -> u64 {
     line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
 }
 
-/// What another client writes to a key that was ours.
+/// The value that another client writes to a key of this library.
 fn steal(server: &RedisServer, key: &str) {
     server.command(&["SET", key, "theirs", "PX", "20000"]);
 }
@@ -124,7 +124,7 @@ async fn after_a_renewal_without_an_answer_the_next_one_looks_at_the_owner_since
     }
 }
 
-/// What stays of a lease after an early release has no owner, so nobody would notice that it lasts too long.
+/// The rest of a lease after an early release has no owner, so no process would notice that it lasts too long.
 #[tokio::test]
 #[limit]
 async fn a_release_waits_for_the_renewal_on_its_way() {
@@ -150,7 +150,7 @@ async fn a_release_waits_for_the_renewal_on_its_way() {
         tokio::time::sleep(delay).await;
         let left = pttl(&server, "lock:a");
         assert!((1..=20_000).contains(&left), "{left} ms, the renewal being {delay:?} late");
-        // One that was about to be sent.
+        // A renewal that was about to be sent.
         assert_eq!(us.renew(&claim_a).await, Renewal::Lost);
         assert!(pttl(&server, "lock:a") <= 20_000, "lengthened by a renewal after the release");
         server.command(&["DEL", "lock:a"]);

@@ -11,7 +11,7 @@ use lock_core::{LockBackend as _, LockErrorKind, LockKey, LockManager, LockOptio
 
 use crate::support::{MS, SECOND, lost};
 
-/// What a loaded machine may add to a bound.
+/// The time that a loaded machine may add to a bound.
 const SLACK: Duration = Duration::from_secs(2);
 
 /// Starts a proxy that passes on so many bytes of the answers of each connection, and then nothing, with every connection

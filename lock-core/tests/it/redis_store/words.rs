@@ -1,4 +1,4 @@
-//! What a server, a proxy or a service says reaches the user, whatever its first word is.
+//! The words of a server, a proxy or a service reach the user, for any first word.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -106,7 +106,7 @@ async fn a_server_that_has_no_connection_left_says_so() {
 async fn a_mistake_in_a_url_is_named_without_repeating_it() {
     let server = RedisServer::start();
     let address = format!("127.0.0.1:{}", server.port());
-    // What a file or a copy leaves around a URL is taken off.
+    // Characters that a file or a copy leaves around a URL are removed.
     for url in [format!("redis://{address}\n"), format!("  redis://{address}\r\n"), format!("REDIS://{address}")] {
         drop(LockManager::connect(&url).await.unwrap_or_else(|error| panic!("{url:?}: {error}")));
     }

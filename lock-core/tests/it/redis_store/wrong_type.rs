@@ -85,7 +85,7 @@ async fn the_key_of_another_type_is_named_with_its_type() {
     }
 }
 
-/// What lies in place of a mark is neither *done* nor *not done*, and stays as it is.
+/// A foreign value in place of a mark is neither *done* nor *not done*, and stays as it is.
 #[tokio::test]
 #[limit]
 async fn what_lies_in_place_of_a_mark_is_named() {

@@ -42,7 +42,7 @@ impl Pair {
 async fn a_grant_counts_when_the_replica_has_it_and_not_before() {
     let pair = Pair::start().await;
     let (plain, locks) = (pair.locks("").await, pair.locks("acks=1").await);
-    // Nothing reaches the replica, so whoever is granted has not waited for it.
+    // No data reaches the replica, so a granted claim has not waited for it.
     pair.cut();
     let guard = take(&plain, "plain").await;
     assert!(!exists(&pair.replica, "plain"), "nobody waited for the replica");
@@ -69,7 +69,7 @@ async fn a_grant_counts_when_the_replica_has_it_and_not_before() {
         assert!(exists(&pair.replica, key), "it was granted, so the replica has it");
         guard.release().await.unwrap();
     }
-    // One that comes through the queue, from another process.
+    // A grant through the queue, from another process.
     let other = pair.locks("acks=1").await;
     let held = take(&locks, "passed").await;
     let waiting = tokio::spawn({
@@ -220,7 +220,7 @@ async fn all_are_those_that_the_sentinels_know() {
         let error = locks.lock(key).await.unwrap_err();
         assert!(error.to_string().contains("that 2 replicas have the lock"), "{error}");
     }
-    // Nobody makes a replica the master that is down, so it is not waited for.
+    // A replica that is down is not promoted, so it is not waited for.
     servers.notice_within(500);
     eventually("the sentinels take it for down", || down(&servers) == 3).await;
     let retried = locks.lock("k").with_wait(30 * SECOND).await.unwrap();
@@ -228,7 +228,7 @@ async fn all_are_those_that_the_sentinels_know() {
     servers.servers()[2].resume();
 }
 
-/// What may not be asked is not none: with no replicas, one confirmation would be enough.
+/// An unknown number of replicas is not zero: with zero replicas, one confirmation would be enough.
 #[tokio::test]
 #[limit]
 async fn replicas_that_sentinels_may_not_name_are_not_none_since_redis_7() {

@@ -1,4 +1,4 @@
-//! What callers notice when another server takes over.
+//! The effects on callers when another server takes over.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -98,7 +98,7 @@ async fn a_frozen_master_is_left_for_the_promoted_one() {
 #[limit]
 async fn a_promotion_is_followed_before_the_failover_is_over() {
     let mut servers = RedisSentinels::builder().with_replicas(2).start();
-    // Whichever is not promoted refuses to follow the other: the failover does not end.
+    // The replica that is not promoted refuses to follow the other, so the failover does not end.
     for replica in &servers.servers()[1..] {
         replica.command(&["ACL", "SETUSER", "default", "-replicaof", "-slaveof", "+slaveof|no"]);
     }

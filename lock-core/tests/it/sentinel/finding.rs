@@ -63,7 +63,7 @@ async fn what_cannot_be_found_says_what_to_write() {
     let (kind, text) = refusal(&format!("redis://127.0.0.1:{sentinel}")).await;
     assert_eq!(kind, LockErrorKind::Misconfigured);
     assert!(text.contains(&format!("write redis+sentinel://127.0.0.1:{sentinel}/service")), "{text}");
-    // A server is no sentinel.
+    // A server is not a sentinel.
     let server = servers.servers()[0].port();
     let (kind, text) = refusal(&format!("redis+sentinel://127.0.0.1:{server}/mymaster")).await;
     assert_eq!(kind, LockErrorKind::Misconfigured);
@@ -161,7 +161,7 @@ async fn sentinels_and_their_master_are_reached_over_tls() {
         RedisStore::builder(url).certificate_authority(authority).build().unwrap()
     };
     for sentinels_too in [true, false] {
-        // Others each time: a master that was just replaced is no replica yet, and keeps what it had.
+        // Other values each time: a master that was just replaced is not a replica yet, and keeps its data.
         let servers = RedisSentinels::builder().with_servers(server()).with_sentinels(server()).start();
         let sentinel = reached(&servers.sentinels()[0]);
         let all = format!("{},{}", nat(servers.servers()), nat(servers.sentinels()));

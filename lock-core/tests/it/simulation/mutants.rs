@@ -11,7 +11,7 @@ use lock_core::{
 
 use super::{MS, Mode, breaks_the_contract, simulate};
 
-/// What is wrong with a store.
+/// The fault of a store.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Bug {
     /// `DEL` without checking the owner of the key.
@@ -182,7 +182,7 @@ impl LockBackend for Mutant {
     }
 }
 
-/// What the simulation finds wrong within a number of seeds.
+/// The faults that the simulation finds within a number of seeds.
 fn simulated(bug: Bug, mode: Mode, seeds: u64) -> Option<&'static str> {
     (0..seeds).find_map(|seed| {
         let outcome = simulate(seed, mode, None, |memory| Mutant::new(memory, bug));

@@ -16,7 +16,7 @@ use lock_core::{
 use super::network::Flaw;
 use super::{Mode, breaks_the_contract, simulate};
 
-/// What is wrong with the queue of a store.
+/// The fault in the queue of a store.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Bug {
     /// A withdrawal does not free a lock that was granted meanwhile.
@@ -139,7 +139,7 @@ impl LockBackend for Mutant {
     }
 }
 
-/// What the simulation finds wrong within a number of seeds, and with which.
+/// The faults that the simulation finds within a number of seeds, and the seeds.
 fn caught<B: LockBackend>(
     modes: &[Mode],
     seeds: u64,

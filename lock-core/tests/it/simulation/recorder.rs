@@ -18,7 +18,7 @@ pub(crate) struct Recorder {
     book: Arc<Mutex<Book>>,
 }
 
-/// What all processes of one run did.
+/// The actions of all processes of one run.
 pub(crate) struct Book {
     origin: Instant,
     records: Vec<Record>,
@@ -164,7 +164,7 @@ impl LockObserver for Recorder {
             }
             kind if kind.is_terminal() => {
                 acquire.answered = acquire.answered.or(Some(now));
-                // The acquire was given up right after the grant, so there was no body.
+                // The acquire was given up right after the grant, so the body did not run.
                 acquire.left = acquire.left.or(Some(now));
                 Record::End { process, attempt, at, how: "ended".to_owned() }
             }

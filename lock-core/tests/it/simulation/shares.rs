@@ -114,7 +114,7 @@ fn writers_wait(stays: &[Stay], trip: Duration, trips: impl Fn(u32) -> u32) -> f
     waits[(waits.len() * 99).div_ceil(100) - 1]
 }
 
-/// What a writer waits for is turns, each of which costs a trip, however slow everybody is. A bound with three trips for all
+/// A writer waits for turns, and each turn costs a trip, even if every caller is slow. A bound with three trips for all
 /// turns together holds only where a trip is short beside a hold.
 #[test]
 #[limit(300)]

@@ -1,4 +1,4 @@
-//! What becomes of the confirmation that a grant takes which found a claim asleep.
+//! A grant that finds a claim asleep needs a confirmation. This tests its fate.
 
 use std::time::Duration;
 
@@ -94,7 +94,7 @@ async fn a_confirmation_that_a_demoted_master_answers_lets_nobody_in() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(server.port());
     let next = granted_in_its_sleep(&server, &proxy, LONG, |proxy| proxy.black_hole(Direction::ToServer)).await;
-    // Of a master that nobody reaches, so that it keeps what it has.
+    // Of a master that cannot be reached, so that it keeps its data.
     server.command(&["REPLICAOF", "127.0.0.1", "1"]);
     proxy.resume();
     tokio::time::sleep(SECOND).await;

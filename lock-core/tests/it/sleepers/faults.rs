@@ -1,4 +1,4 @@
-//! What goes wrong while claims sleep.
+//! Faults while claims sleep.
 
 use std::time::Duration;
 
@@ -237,7 +237,7 @@ async fn a_foreign_client_that_comes_and_goes_costs_no_place() {
     assert!((1..=30_000).contains(&pttl(&server, "{k}@waiters")));
 }
 
-/// Nobody is told of that, as of a message that is lost: who watches the lock looks now and then.
+/// This sends no message, like a lost one: a claim that watches the lock asks now and then.
 #[tokio::test]
 #[limit]
 async fn a_lock_that_somebody_deletes_is_taken_by_one_that_watches_it() {
@@ -342,7 +342,7 @@ async fn a_time_out_in_its_sleep_is_kept_and_leaves_nothing_behind() {
     assert_eq!(server.command(&["EXISTS", "k", "{k}@queue", "{k}@waiters"]), Reply::Int(0));
 }
 
-/// What an older version does to one that sleeps: it knows nothing of sleep, and reads its entry all the same.
+/// The effect of an older version on a sleeper: it does not know of sleep, but reads the entry nevertheless.
 #[tokio::test]
 #[limit]
 async fn an_entry_of_one_that_sleeps_is_what_every_version_reads() {

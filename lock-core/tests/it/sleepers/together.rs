@@ -1,4 +1,4 @@
-//! What many claims of one process ask while they sleep leaves together.
+//! The requests of one process's sleeping claims leave together.
 
 use std::collections::BTreeMap;
 

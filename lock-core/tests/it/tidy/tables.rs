@@ -1,7 +1,7 @@
 //! Which folder stands on which.
 
-/// A folder in layers, from the ground up. What stands in it imports only from layers below its own: nothing
-/// from its own, nothing from above. Two modules that make each other share a line.
+/// A folder in layers, from the ground up. Its modules import only from layers below their own, not
+/// from their own layer and not from above. Two modules that make each other share a line.
 pub(super) struct Layers {
     /// The source of a crate, seen from the crate of this test.
     pub(super) source: &'static str,

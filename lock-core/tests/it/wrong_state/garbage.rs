@@ -1,4 +1,4 @@
-//! What may lie at the keys of a lock without having been written by us.
+//! The contents that a lock's keys may have without this library.
 
 use fastrand::Rng;
 use lock_core::OwnerId;

@@ -58,7 +58,7 @@ fn the_grace_counts_from_the_first_signal_and_ends_all_that_the_command_started(
             assert!(!is_alive(command) && !is_alive(other) && is_free(&server), "{name}");
         }
     }
-    // What is no request to end does not count.
+    // Signals that do not ask for an end do not count.
     let mut run = start(
         &server,
         &["--grace", "0s", "--", "sh", "-c", "trap 'echo usr' USR1; echo on; while :; do sleep 0.05; done"],

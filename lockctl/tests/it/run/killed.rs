@@ -1,4 +1,4 @@
-//! What becomes of the command when a part of `lockctl` itself is killed or stopped.
+//! The fate of the command when a part of `lockctl` itself is killed or stopped.
 
 use lock_core::testing::{RedisServer, limit};
 

@@ -1,4 +1,4 @@
-//! What the command learns of the store.
+//! The secrets of the store that the command may learn.
 
 use lock_core::testing::{RedisServer, limit};
 

@@ -64,7 +64,7 @@ impl Terminal {
     /// Waits for the prompt, and checks the exit code that the shell has seen.
     #[track_caller]
     fn ended_with(&mut self, code: u8) {
-        // What is typed is shown too, so it is another text than what is waited for.
+        // The typed text is shown too, so it differs from the awaited text.
         self.press("echo \"code\"=$?\n");
         self.shows(&format!("code={code}\r\n"));
     }

@@ -1,4 +1,4 @@
-//! What goes wrong says so in a sentence, and leaves nothing behind.
+//! Each failure is reported in a sentence, and leaves no data behind.
 
 use std::time::Duration;
 
@@ -140,7 +140,7 @@ fn a_short_statement_timeout_of_the_user_does_not_count_and_a_locked_row_takes_n
     });
 }
 
-/// What the server answers when a disk is full: it is made to, since no test fills a disk. That it has no connection left is real.
+/// The answer of the server when a disk is full: it is made to, since no test fills a disk. That it has no connection left is real.
 #[test]
 #[limit]
 fn a_server_without_room_is_named_and_takes_no_lock() {
@@ -158,7 +158,7 @@ fn a_server_without_room_is_named_and_takes_no_lock() {
             let request = AcquireRequest::new(claim("refused", LONG), HolderInfo::new("here", 1, "test"));
             let error = store.try_acquire(&request).await.unwrap_err();
             says(&error, LockErrorKind::Unavailable, &["has no room", said, "not granted until it has"]);
-            // A renewal that is refused is no loss.
+            // A refused renewal is not a loss.
             let renewed = store.renew(std::slice::from_ref(&held)).await.pop().unwrap();
             says(&renewed.unwrap_err(), LockErrorKind::Unavailable, &["has no room"]);
         }
@@ -221,7 +221,7 @@ fn stricter_isolation_by_default_and_the_longest_names_work() {
         }
         let error = locks.lock("x".repeat(1024).as_str()).await.unwrap_err();
         says(&error, LockErrorKind::InvalidKey, &["1024 bytes"]);
-        // Who calls the functions inside a transaction of another level is told.
+        // A caller of the functions inside a transaction of another level gets an error.
         let client = session(&server).await;
         let call = client.batch_execute(
             "SELECT * FROM lock_core.renew_v1('{a}', '{00000000-0000-0000-0000-000000000000}', '{1}', 'on')",

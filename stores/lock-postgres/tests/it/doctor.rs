@@ -1,4 +1,4 @@
-//! What the doctor finds on real servers, and that what it says to set mends it.
+//! The findings of the doctor on real servers. The settings that it names repair them.
 
 use lock_core::testing::{PostgresServer, limit};
 use lock_core::{Doctor as _, Finding, FindingGrade, LockBackend as _};

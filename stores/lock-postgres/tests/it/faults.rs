@@ -40,7 +40,7 @@ impl Way {
         [(Direction::ToServer, length(0)), (Direction::ToClient, length(1))]
     }
 
-    /// Nobody holds or waits for anything, and nobody was ever in the way.
+    /// No lock is held or waited for, and none was ever blocked.
     fn nothing_is_left(&self) {
         let left = "SELECT (SELECT count(*) FROM lock_core.lock WHERE owner IS NOT NULL) + (SELECT count(*) FROM lock_core.waiter)";
         assert_eq!(self.server.run(left), "0");

@@ -77,7 +77,7 @@ BEGIN
 END $do$;
 "#;
 
-/// All words of the statements: those that are no names of functions and tables have no twin.
+/// All words of the statements. A word that is not the name of a function or table does not have a twin.
 fn names() -> String {
     let sql = PostgresStore::schema("lock_core");
     let texts = SENT.into_iter().chain([sql.as_str()]);

@@ -1,4 +1,4 @@
-//! What operators see of the locks in a database.
+//! The operators' view of the locks in a database.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

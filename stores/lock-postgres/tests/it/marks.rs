@@ -1,4 +1,4 @@
-//! What is done once for a version is a row that stays.
+//! The mark of work that is done once for a version is a row that stays.
 
 use std::time::Duration;
 
@@ -103,7 +103,7 @@ fn a_mark_and_its_work_are_committed_together_or_not_at_all() {
         assert_eq!(server.run("SELECT count(*) FROM work"), "1");
         let again = locks.lock("migrate").once_for("v1").run(async |_| Ok::<_, lock_core::LockError>(()));
         assert_eq!(again.await.unwrap(), None, "done before");
-        // Who did not look finds out, and for another version it is not done.
+        // A caller that did not check finds out. For another version, the work is not done.
         let guard = locks.lock("migrate").await.unwrap();
         for (version, code) in [(&v1, Some("LK005")), (&version("v2"), None)] {
             let mark = lock_postgres::mark_done(&guard, version);

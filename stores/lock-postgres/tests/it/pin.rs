@@ -236,7 +236,7 @@ fn a_snapshot_from_before_the_grant_is_told_to_begin_again() {
                 client.batch_execute("COMMIT").await.unwrap();
             }
         }
-        // There is no such lock, whatever the snapshot shows.
+        // The lock does not exist, in any snapshot.
         let client = session(&server).await;
         client.batch_execute("BEGIN ISOLATION LEVEL SERIALIZABLE").await.unwrap();
         assert_eq!(refusal(pin(&client, "nowhere", lock_core::FencingToken::new(128)).await).0, "LK001");

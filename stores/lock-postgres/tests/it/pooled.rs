@@ -48,7 +48,7 @@ fn without_the_name_of_the_server_waiters_poll_and_nothing_stays_in_the_pool() {
             two.lock("polled").with_wait(Duration::from_secs(50)).acquire(),
         );
         assert!(released.is_ok() && next.is_ok());
-        // Of what would outlive us in a session of somebody else's. A statement on its way may have one until it ends.
+        // The settings that would outlive the test in a session of another client. A statement on its way may have one until it ends.
         while server.run("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") != "0" {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }

@@ -1,4 +1,4 @@
-//! Who waits, and who is told.
+//! Waiters, and the messages to them.
 
 use std::time::Duration;
 

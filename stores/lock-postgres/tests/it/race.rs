@@ -21,7 +21,7 @@ enum Subject {
 }
 
 impl Subject {
-    /// Tries to take the lock. Whoever has it is named by the token, if there is one.
+    /// Tries to take the lock. The holder is named by the token, if there is one.
     async fn take(&self, client: &Client, who: &str) -> Option<FencingToken> {
         match self {
             Self::Looks => client.query_opt(TAKE, &[&who]).await.unwrap().map(|_| FencingToken::new(0)),

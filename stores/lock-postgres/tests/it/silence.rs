@@ -13,10 +13,10 @@ use crate::support::{LONG, claim, granted, on_runtime, session};
 /// Between the stages that are tried: a few in each of them.
 const STEP: usize = 83;
 
-/// What the server says until a session is open, has taken a lock and has listened.
+/// The server's messages until a session is open, has taken a lock and has listened.
 const ALL: usize = 1400;
 
-/// What a call may take that opens a session first: its stages have a second each by `connect_timeout`, and its own answer ten.
+/// The longest time of a call that opens a session first: its stages have a second each by `connect_timeout`, and its own answer ten.
 const MOST: Duration = Duration::from_secs(16);
 
 #[derive(Clone, Copy, Debug)]
@@ -60,7 +60,7 @@ fn a_server_that_falls_silent_at_any_stage_ends_every_wait() {
         let server = Arc::new(PostgresServer::start());
         PostgresStore::new(&server.url()).unwrap().ping().await.unwrap();
         for op in [Op::Ping, Op::Acquire, Op::Renew, Op::Release, Op::List, Op::Doctor, Op::Listen] {
-            // Of a new session, and of one that is open.
+            // For a new session, and for an open one.
             let stages = (0..ALL).step_by(STEP).flat_map(|bytes| [(bytes, false), (bytes, true)]);
             let tried = stages.map(|(bytes, open)| {
                 let port = server.port();

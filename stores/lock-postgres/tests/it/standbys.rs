@@ -85,7 +85,7 @@ fn a_standby_that_missed_writes_gives_no_token_again_and_takes_no_pin_of_them() 
     });
 }
 
-/// Whoever has it now may write.
+/// Its present holder may write.
 async fn pin_once(server: &PostgresServer, guard: &lock_core::LockGuard) {
     let client = session(server).await;
     client.batch_execute("BEGIN").await.unwrap();

@@ -60,7 +60,7 @@ fn tokens_are_repeated_where_the_floor_does_not_know_the_rows_that_went() {
             let first = claim("zoo", LONG);
             let token = granted(&store, &first).await;
             store.release(&Release::new(first)).await.unwrap();
-            // Of a clock that was ahead by far, and is set back now.
+            // From a clock that was far ahead, and is set back now.
             let far = i64::try_from(token.get()).unwrap() + (1 << 50);
             server.run(&format!(
                 "UPDATE {schema}.lock SET until = now() - interval '1 hour', token = {far};

@@ -89,7 +89,7 @@ fn migrate(stops: &'static str, round: u64) {
     assert_eq!(done(), "1", "exactly once");
 }
 
-/// What came of a fleet, so far.
+/// The results of a fleet so far.
 struct Ended {
     killed: u64,
     counter: u64,
@@ -163,7 +163,7 @@ impl Fleet {
                  ORDER BY random() LIMIT 1",
             );
         }
-        // What is on its way ends: nobody writes when both are counted for the last time.
+        // Commands in flight end: no process writes when both are counted for the last time.
         self.stop();
         self.server.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'postgres' AND pid <> pg_backend_pid()");
         while self.server.run("SELECT count(*) FROM pg_stat_activity WHERE datname = 'postgres'") != "1" {}

@@ -34,7 +34,7 @@ pub(super) fn work(role: &str) {
             return println!("{}", if done { "done" } else { "done before" });
         }
         loop {
-            // Whatever goes wrong, the next round has a connection of its own.
+            // After any failure, the next round has its own connection.
             if let Ok(mut client) = connect(&url).await {
                 while add(&locks, &mut client, role == "pin").await.is_ok() {}
             }

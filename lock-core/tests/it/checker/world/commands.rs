@@ -1,4 +1,4 @@
-//! What a process sends about a claim, and what it makes of the answer.
+//! The commands of a process about a claim, and its use of the answers.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -46,7 +46,7 @@ impl<F: Fn() -> Arc<B>, B: LockBackend> World<F, B> {
                     (Command::Downgrade, _) => {
                         (store.shared().unwrap().downgrade(&claim.with_mode(Mode::READ), token).await, Mode::READ)
                     }
-                    // That of an exclusive claim is no step of a phase.
+                    // The step of an exclusive claim does not belong to a phase.
                     (_, Mode::Exclusive) => return Ok(()),
                     (_, mode) => (store.renew(&[claim]).await.remove(0), mode),
                 };
@@ -84,7 +84,7 @@ impl<F: Fn() -> Arc<B>, B: LockBackend> World<F, B> {
                 };
                 self.wishes[at].sent = now;
                 if self.faults && self.random.u8(0..30) == 0 {
-                    // The answer is lost. Who does not wait gives up.
+                    // The answer is lost. A claim that does not wait gives up.
                     self.wishes[at].state = if wish.waits { State::Unknown } else { State::Ended };
                     return Ok(());
                 }

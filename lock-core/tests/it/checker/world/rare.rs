@@ -15,7 +15,7 @@ impl<F: Fn() -> Arc<B>, B: LockBackend> World<F, B> {
         let [rw, sem, mix] = self.keys.clone();
         let permits = |units| Mode::permits(units, 3).unwrap();
 
-        // One of two leases ends. Who asks next wants all permits, and comes after one that fits.
+        // One of two leases ends. The next claim wants all permits, and comes after one that fits.
         self.send_new(0, &sem, permits(1)).await?;
         let stays = self.send_new(1, &sem, permits(2)).await?;
         sleep(80 * MS).await;
