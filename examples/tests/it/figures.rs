@@ -50,8 +50,8 @@ fn measured(results: &str, name: &str, setting: &str, subject: &str, title: &str
 /// A figure behind the word `reach`.
 #[track_caller]
 fn reached(results: &str, name: &str, what: &str) -> f64 {
-    let lines = section(results, name).lines().filter_map(|line| line.trim_start().strip_prefix("reach: "));
-    let line = lines.filter(|line| line.starts_with(&format!("{what}  "))).next();
+    let mut lines = section(results, name).lines().filter_map(|line| line.trim_start().strip_prefix("reach: "));
+    let line = lines.find(|line| line.starts_with(&format!("{what}  ")));
     let line = line.unwrap_or_else(|| panic!("{name} has no target {what:?}"));
     number(line.trim_end_matches("NOT MET").trim_end_matches("met").split_whitespace().last().unwrap())
 }
