@@ -10,6 +10,9 @@ use lock_testing::{Direction, EventLog, FaultProxy, RedisCluster, RedisSentinels
 use crate::quorum::servers::{servers, url_of};
 use crate::support::{LONG, MS, SECOND, eventually, figure, locks_at, renewals};
 
+/// Sends a command to every server.
+type TellAll = Box<dyn Fn(&[&str])>;
+
 /// One store, through proxies, and around them.
 struct Store {
     name: &'static str,
@@ -18,7 +21,7 @@ struct Store {
     proxies: Vec<FaultProxy>,
     sentinels: Option<RedisSentinels>,
     /// Sends a command to each server, which it keeps alive.
-    tell_all: Box<dyn Fn(&[&str])>,
+    tell_all: TellAll,
 }
 
 impl Store {

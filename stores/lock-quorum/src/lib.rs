@@ -202,18 +202,21 @@ impl Quorum {
 
     /// Returns the list of its members.
     #[doc(hidden)]
+    #[must_use]
     pub fn list(&self) -> &MemberList {
         &self.shared.list
     }
 
     /// Returns whether every majority of it meets every majority of another list.
     #[doc(hidden)]
+    #[must_use]
     pub fn fits(&self, other: &MemberList) -> bool {
         members::fit_together(&self.shared.list, other)
     }
 
     /// Returns whether members that restart count at once.
     #[doc(hidden)]
+    #[must_use]
     pub fn remembers(&self) -> bool {
         self.shared.restarts == Restarts::Remember
     }

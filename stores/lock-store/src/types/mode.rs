@@ -45,6 +45,7 @@ impl Mode {
 
     /// Returns the error of a store that has only exclusive locks.
     #[doc(hidden)]
+    #[must_use]
     pub fn unknown_to_store(self) -> LockError {
         LockError::misconfigured(format!(
             "this store gives exclusive locks only and no {}; share on one Redis server, through Sentinel, in a cluster or in \
@@ -55,6 +56,7 @@ impl Mode {
 
     /// Returns the error of a wait that ended without a grant.
     #[doc(hidden)]
+    #[must_use]
     pub fn timed_out(self, waited: Duration, holder: Option<Holder>) -> LockError {
         if !self.is_shared() || self == Self::READ {
             return LockError::timeout(waited, holder);

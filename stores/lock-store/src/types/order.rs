@@ -175,6 +175,7 @@ pub struct LockOrder(Option<Arc<OrderGraph>>);
 
 impl LockOrder {
     #[doc(hidden)]
+    #[must_use]
     pub fn of(graph: Option<&Arc<OrderGraph>>) -> Self {
         Self(graph.cloned())
     }

@@ -66,6 +66,7 @@ impl OwnerId {
 
     /// Returns the digits of [`to_hex`](Self::to_hex), without an allocation.
     #[doc(hidden)]
+    #[must_use]
     pub fn digits(self) -> [u8; 32] {
         /// The digits of each byte.
         const HEX: [[u8; 2]; 256] = {
@@ -244,6 +245,7 @@ impl Holder {
 
     /// Describes a holder about which no data could be read.
     #[doc(hidden)]
+    #[must_use]
     pub fn unseen() -> Self {
         Self { seen: Seen::Nothing, ..Self::foreign(None) }
     }
@@ -263,11 +265,13 @@ impl Holder {
 
     /// Says why it is not certain that this claim holds the key, and what to do then.
     #[doc(hidden)]
+    #[must_use]
     pub fn doubted(self, why: String) -> Self {
         Self { doubt: Some(Arc::new(why)), ..self }
     }
 
     #[doc(hidden)]
+    #[must_use]
     pub fn standing(&self) -> Standing {
         match (self.seen, self.ttl_left) {
             _ if self.kept_by.is_some() => Standing::Pinned,

@@ -48,24 +48,28 @@ impl StoreUrl {
 
     /// Returns the text before the colon.
     #[doc(hidden)]
+    #[must_use]
     pub fn scheme(&self) -> &str {
         &self.scheme
     }
 
     /// Returns whether it is the URL of a server.
     #[doc(hidden)]
+    #[must_use]
     pub fn is_absolute(&self) -> bool {
         self.separator == "://"
     }
 
     /// Returns whether text follows a `#`. A query must not end with a fragment.
     #[doc(hidden)]
+    #[must_use]
     pub fn has_fragment(&self) -> bool {
         self.fragment.is_some()
     }
 
     /// Returns whether it names a quorum.
     #[doc(hidden)]
+    #[must_use]
     pub fn is_quorum(&self) -> bool {
         self.is_absolute() && matches!(&*self.scheme, "redlock" | "redlocks")
     }
@@ -116,6 +120,7 @@ impl StoreUrl {
 
     /// Returns the same URL with another address.
     #[doc(hidden)]
+    #[must_use]
     pub fn at(&self, address: String) -> Self {
         Self { address, ..self.clone() }
     }
@@ -131,6 +136,7 @@ impl StoreUrl {
 }
 
 /// Names the mistake in a text that cannot be read as a URL, and what to write instead. Quotes nothing.
+#[must_use]
 pub fn mistake(text: &str) -> Option<&'static str> {
     let text = text.trim();
     let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
@@ -181,6 +187,7 @@ pub fn mistake(text: &str) -> Option<&'static str> {
 }
 
 /// Names the mistake in the URL of a store, if there is one that says more than an error.
+#[must_use]
 pub fn explained(error: LockError, url: &str) -> LockError {
     match mistake(url) {
         Some(mistake) if error.kind() == LockErrorKind::Misconfigured => {

@@ -35,6 +35,7 @@ impl AnyBackend {
 
     /// Returns the store, for a call that may outlive its caller.
     #[doc(hidden)]
+    #[must_use]
     pub fn backend(&self) -> Arc<dyn DynBackend> {
         Arc::clone(&self.backend)
     }

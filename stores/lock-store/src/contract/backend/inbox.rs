@@ -58,6 +58,7 @@ impl Inbox {
     /// Makes an inbox of the same name with another receiver.
     #[cfg(feature = "test-util")]
     #[doc(hidden)]
+    #[must_use]
     pub fn stand_in(&self) -> (Self, tokio::sync::mpsc::UnboundedReceiver<Message>) {
         let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
         let (id, observers) = (Arc::clone(&self.id), Arc::clone(&self.observers));

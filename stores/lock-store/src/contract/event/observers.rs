@@ -42,6 +42,7 @@ struct Lasting {
 
 impl Observers {
     #[doc(hidden)]
+    #[must_use]
     pub const fn new() -> Self {
         Self { first: Tail(OnceLock::new()), lasting: Mutex::new(Vec::new()), changes: AtomicU64::new(0) }
     }

@@ -12,6 +12,7 @@ const NEVER_FREED: &str = "nothing frees it by itself: see who wrote it with `lo
 
 #[doc(hidden)]
 impl LockError {
+    #[must_use]
     pub fn timeout(waited: Duration, holder: Option<Holder>) -> Self {
         let message = match &holder {
             Some(Holder { doubt: Some(doubt), .. }) => format!("not granted after waiting {waited:.3?}: {doubt}"),
@@ -48,6 +49,7 @@ impl LockError {
     }
 
     /// Adds which locks the caller holds while it waits.
+    #[must_use]
     pub fn while_holding(self, held: &str) -> Self {
         self.edit(|inner| inner.message = format!("{}; this task holds {held} meanwhile", inner.message).into())
     }
@@ -73,6 +75,7 @@ impl LockError {
         Self::build(LockErrorKind::Busy, format!("{taken}; {advice}")).edit(|inner| inner.holder = holder)
     }
 
+    #[must_use]
     pub fn lost(reason: LossReason) -> Self {
         // After a shutdown, another acquire would fail too.
         let again = if reason == LossReason::ShutDown { "" } else { " and acquire again" };
@@ -80,6 +83,7 @@ impl LockError {
             .edit(|inner| inner.reason = Some(reason))
     }
 
+    #[must_use]
     pub fn would_deadlock(key: &LockKey) -> Self {
         let message = match key.stripe() {
             None => {
@@ -104,6 +108,7 @@ impl LockError {
         )
     }
 
+    #[must_use]
     pub fn no_upgrade() -> Self {
         Self::build(
             LockErrorKind::WouldDeadlock,
@@ -112,6 +117,7 @@ impl LockError {
         )
     }
 
+    #[must_use]
     pub fn not_installed() -> Self {
         Self::build(
             LockErrorKind::NotInstalled,
@@ -120,6 +126,7 @@ impl LockError {
         )
     }
 
+    #[must_use]
     pub fn forked() -> Self {
         Self::build(
             LockErrorKind::Misconfigured,
@@ -129,6 +136,7 @@ impl LockError {
     }
 
     /// Refuses to block. `instead` is the function to call instead.
+    #[must_use]
     pub fn driven_here(instead: &str) -> Self {
         Self::build(
             LockErrorKind::Misconfigured,
@@ -136,6 +144,7 @@ impl LockError {
         )
     }
 
+    #[must_use]
     pub fn no_stripes() -> Self {
         Self::build(
             LockErrorKind::InvalidKey,
@@ -143,10 +152,12 @@ impl LockError {
         )
     }
 
+    #[must_use]
     pub fn no_keys() -> Self {
         Self::build(LockErrorKind::InvalidKey, "no key was given, so nothing would be locked; name at least one")
     }
 
+    #[must_use]
     pub fn shut_down() -> Self {
         Self::build(
             LockErrorKind::ShutDown,
@@ -155,6 +166,7 @@ impl LockError {
     }
 
     /// Refuses new work while accepted work continues.
+    #[must_use]
     pub fn stopping() -> Self {
         Self::build(
             LockErrorKind::ShutDown,

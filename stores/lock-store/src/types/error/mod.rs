@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::types::key::LockKey;
-use crate::types::owner::{Holder, Standing};
+use crate::types::owner::Holder;
 
 pub use loss::LossReason;
 
@@ -202,6 +202,7 @@ impl LockError {
 
     /// Returns whether the store may have executed the failed command.
     #[doc(hidden)]
+    #[must_use]
     pub fn is_ambiguous(&self) -> bool {
         self.kind() == LockErrorKind::Unavailable && !self.0.not_executed
     }

@@ -43,6 +43,7 @@ impl LockKey {
 
     /// Sets which stripe of a set this is.
     #[doc(hidden)]
+    #[must_use]
     pub fn with_stripe(self, stripe: u32) -> Self {
         self.with(|about| about.stripe = Some(stripe))
     }

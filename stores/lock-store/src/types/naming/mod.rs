@@ -69,6 +69,7 @@ pub enum RequestedKeys {
 
 impl RequestedKeys {
     #[doc(hidden)]
+    #[must_use]
     pub fn as_slice(&self) -> &[LockKey] {
         match self {
             Self::One(key) => std::slice::from_ref(key),

@@ -6,6 +6,7 @@ use crate::types::key::LockKey;
 use crate::types::system::sync::Mutex;
 
 /// Returns whether a character leaves no trace on a screen.
+#[must_use]
 pub fn is_invisible(c: char) -> bool {
     // Not the joiners of scripts and of emoji, which change what is seen.
     c.is_control()
@@ -17,6 +18,7 @@ pub fn is_invisible(c: char) -> bool {
 }
 
 /// Returns whether a text begins or ends with a character that people do not see.
+#[must_use]
 pub fn has_hidden_end(text: &str) -> bool {
     let hidden = |c: char| c.is_whitespace() || is_invisible(c) || matches!(c, '\u{200c}' | '\u{200d}');
     text.starts_with(hidden) || text.ends_with(hidden)

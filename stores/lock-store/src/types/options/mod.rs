@@ -333,6 +333,7 @@ impl HandoffLimits {
 }
 
 /// Returns how long one command about a lease may take.
+#[must_use]
 pub fn command_timeout(ttl: Duration) -> Duration {
     (ttl / 6).clamp(Duration::from_millis(20), Duration::from_secs(5))
 }

@@ -15,12 +15,12 @@ pub struct Backoff {
 
 impl Backoff {
     #[doc(hidden)]
+    #[must_use]
     pub const fn new(first: Duration, longest: Duration) -> Self {
         Self { first, longest, bound: first }
     }
 
     /// Draws the next pause, between a millisecond and its bound.
-
     #[doc(hidden)]
     pub fn pause(&mut self) -> Duration {
         let most = self.grow();
@@ -40,8 +40,8 @@ impl Backoff {
     }
 
     /// Returns whether the next pause may be the longest.
-
     #[doc(hidden)]
+    #[must_use]
     pub fn is_longest(&self) -> bool {
         self.bound == self.longest
     }

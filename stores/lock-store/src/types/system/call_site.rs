@@ -45,6 +45,7 @@ impl CallSite {
 
     /// Uses the name that a call site was given.
     #[doc(hidden)]
+    #[must_use]
     pub fn named(name: &'static str) -> &'static Self {
         static NAMED: Registry = LazyLock::new(RwLock::default);
         find(&NAMED, (name.as_ptr().addr(), name.len()), || name)

@@ -15,11 +15,13 @@ fn draw() -> u64 {
 }
 
 /// Draws a number from 0 up to, but not including, `limit`. Returns 0 if `limit` is 0.
+#[must_use]
 pub fn below(limit: u32) -> u32 {
     u32::try_from((draw() * u64::from(limit)) >> 32).unwrap_or(0)
 }
 
 /// Draws a number from 0 up to, but not including, 1.
+#[must_use]
 pub fn fraction() -> f64 {
     f64::from(below(u32::MAX)) / f64::from(u32::MAX)
 }

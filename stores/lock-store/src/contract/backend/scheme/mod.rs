@@ -38,6 +38,7 @@ pub struct Scheme {
 }
 
 /// Makes the store of a URL whose scheme was registered. `None` if it was not registered.
+#[must_use]
 pub fn opened(scheme: &str, url: &str) -> Option<Result<AnyBackend>> {
     SCHEMES.iter().find(|known| known.names.contains(&scheme)).map(|known| (known.open)(url))
 }

@@ -46,11 +46,13 @@ impl Timestamp {
     }
 
     #[doc(hidden)]
+    #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
     #[doc(hidden)]
+    #[must_use]
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
@@ -84,16 +86,19 @@ fn drift_margin(ttl: Duration) -> Duration {
 
 /// Returns the end of a lease that was granted or renewed by a command sent at `sent_at`. It counts from the send,
 /// because the store may have executed the command at that time.
+#[must_use]
 pub fn deadline_of(sent_at: Timestamp, ttl: Duration) -> Timestamp {
     sent_at.after(ttl).before(drift_margin(ttl))
 }
 
 /// Draws a random duration between two bounds.
+#[must_use]
 pub fn jitter(least: Duration, most: Duration) -> Duration {
     least + most.saturating_sub(least).mul_f64(random::fraction())
 }
 
 /// Returns the machine's time of day. It may jump, so no lease depends on it.
+#[must_use]
 pub fn wall_clock() -> std::time::SystemTime {
     #[expect(clippy::disallowed_methods, reason = "this is the clock")]
     std::time::SystemTime::now()

@@ -17,6 +17,7 @@ pub struct WakeUp {
 impl WakeUp {
     /// Prepares for sleeping on the current runtime: the keeper's, or the runtime of the clock.
     #[doc(hidden)]
+    #[must_use]
     pub fn new(clock: Clock) -> Self {
         let boot = if matches!(clock.0, Source::Boot) { boot::Timer::new() } else { None };
         Self { clock, boot }
