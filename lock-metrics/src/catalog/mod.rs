@@ -201,7 +201,7 @@ pub(crate) static FENCING_REGRESSIONS: Metric = Metric::new(
     MetricKind::Counter,
     MetricUnit::Count,
     &["lock", "store"],
-    "Grants whose fencing token was not greater than one seen before: the store lost data.",
+    "Grants whose fencing token was not greater than one of the same key before: the store lost data.",
 );
 pub(crate) static BACKEND_ERRORS: Metric = Metric::new(
     "distributed_lock_backend_errors_total",

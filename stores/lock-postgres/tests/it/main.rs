@@ -21,5 +21,6 @@ mod standbys;
 mod support;
 #[cfg(feature = "tls")]
 mod tls;
+mod tokens;
 mod values;
 mod zoo;
