@@ -356,7 +356,9 @@ impl FleetLock {
         }
         if let Some(command) = Command::of(entry.holder.site()) {
             let is_stuck = command.stuck_after.is_some_and(|limit| entry.held_for.is_some_and(|age| age > limit));
-            self.commands = [self.commands[0] + 1, self.commands[1] + u32::from(is_stuck)];
+            let queued = if is_stuck { waiters.unwrap_or(0) } else { 0 };
+            let [all, stuck, waiters] = self.commands;
+            self.commands = [all + 1, stuck + u32::from(is_stuck), waiters.saturating_add(queued)];
         }
         if let Some(age) = entry.held_for {
             let since = now.before(age);

@@ -43,8 +43,8 @@ pub(crate) struct FleetLock {
     pub(crate) min_ttl: Option<Duration>,
     pub(crate) without_ttl: u32,
     /// Held by commands of `lockctl run`, for which no process exports metrics. The second number counts those that are
-    /// older than their own threshold.
-    pub(crate) commands: [u32; 2],
+    /// older than their own threshold, the third the processes that queue for those.
+    pub(crate) commands: [u32; 3],
     /// How long a run of the job has been missing, for the latest job of that name. `None` if it is not a job.
     pub(crate) job_overdue: Option<Duration>,
     /// By the holder's call site: when the oldest hold with a queue began, and how many processes are in the queue.
@@ -59,7 +59,7 @@ impl Default for FleetLock {
             oldest_hold: Moment::default(),
             min_ttl: None,
             without_ttl: 0,
-            commands: [0; 2],
+            commands: [0; 3],
             job_overdue: None,
             waited: BTreeMap::new(),
         }

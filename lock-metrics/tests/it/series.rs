@@ -97,6 +97,7 @@ fn a_wait_is_charged_to_the_site_that_held() {
             "wait_seconds_count{failed} 2",
             "wait_seconds_sum{acquired} 2",
             "wait_seconds_sum{failed} 6",
+            "waiting_on_oldest_hold{foreign} 1",
         ],
     );
 }

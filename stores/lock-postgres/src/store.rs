@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use lock_core::{
     AcquireRequest, Attempt, AttemptAll, Blocked, BlockedNotes, Capabilities, Claim, Doctor, DoneMark, DoneMarks,
-    Freed, Holder, Inbox, Inspector, JobRecord, JobRecords, JobVersion, LockBackend, LockError, LockKey, Release,
-    Renewal, Result,
+    Freed, Holder, Inbox, Inspector, JobRecord, JobRecords, JobVersion, LockBackend, LockError, LockKey, Notice,
+    Release, Renewal, Result,
 };
 
 use crate::calls::call::{Asked, Call};
@@ -111,7 +111,9 @@ impl LockBackend for PostgresStore {
 
     async fn drive(&self, inbox: Inbox) -> LockError {
         // First one connection for everybody who waits for it, and only then another.
-        if let Err(error) = self.ping().await {
+        let reached = self.ping().await;
+        inbox.notice(&Notice::Connection { node: &self.settings.node, up: reached.is_ok() });
+        if let Err(error) = reached {
             return error;
         }
         listen::listen(&self.settings, || self.sweep(), &inbox).await

@@ -1,6 +1,7 @@
 //! The data that every event of one acquire carries.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::contract::event::{LockEvent, LockEventKind, Notice, Observers, Purpose};
 use crate::types::key::{LockKey, LockLabel};
@@ -39,6 +40,8 @@ pub(crate) struct EventContext {
     pub(crate) call_site: &'static CallSite,
     pub(crate) ttl: Nanos,
     pub(crate) stuck_after: Nanos,
+    /// How long the caller waits at most.
+    pub(crate) wait_limit: Option<Nanos>,
     /// The mode: exclusive, or how it shares the key.
     pub(crate) mode: Mode,
     pub(crate) purpose: Purpose,
@@ -80,6 +83,7 @@ impl EventContext {
             store: &self.origin.store,
             ttl: self.ttl.into(),
             stuck_after: self.stuck_after.into(),
+            wait_limit: self.wait_limit.map(Duration::from),
             mode: self.mode,
             purpose: self.purpose,
             kind,

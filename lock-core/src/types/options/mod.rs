@@ -40,6 +40,17 @@ pub enum Wait {
     Forever,
 }
 
+impl Wait {
+    /// Returns the longest wait. `None` if there is no limit.
+    pub(crate) const fn limit(self) -> Option<Duration> {
+        match self {
+            Self::None => Some(Duration::ZERO),
+            Self::AtMost(limit) => Some(limit),
+            Self::Forever => None,
+        }
+    }
+}
+
 impl From<Duration> for Wait {
     fn from(limit: Duration) -> Self {
         if limit.is_zero() { Self::None } else { Self::AtMost(limit) }

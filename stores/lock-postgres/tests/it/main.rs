@@ -16,6 +16,7 @@ mod queue;
 mod race;
 mod refusals;
 mod sessions;
+mod signals;
 mod silence;
 mod standbys;
 mod support;

@@ -55,6 +55,14 @@ fn waited_for() -> Alert {
         "(max by ({PROCESS}, store, lock, site) (last_over_time(@stuck_waiters[15m])) > 0 and on ({PROCESS}) {})",
         down()
     );
+    // Its machine may be off: the store knows whether the lock is still taken. Without an inspector, the lease tells for
+    // how long it may be.
+    let silent = format!(
+        "(({silent} and on ({LOCK}) {}) or ({silent} and on ({PROCESS}, store, lock) {} unless on ({STORE}) {}))",
+        left_in_store(),
+        lease_may_run(),
+        inspected(),
+    );
     // Waiters in other processes: the store told them when that hold began.
     let renamed = |series: &str| format!("label_replace({series}, \"site\", \"$1\", \"holder_site\", \"(.*)\")");
     let began = format!("min by ({LOCK}, holder_site) (@waiting_on_oldest_hold_start_timestamp_seconds > 0)");
@@ -64,6 +72,22 @@ fn waited_for() -> Alert {
     let age_in_store = age("inspector_waited_hold_start_timestamp_seconds");
     let queued = seen_twice("inspector_waited_hold_waiters");
     let threshold = format!("max by ({SITE}) (last_over_time(@stuck_after_seconds[1d]))");
+    // Members of a shared lock came at different times, so their process tells the age of a stuck one. Waiters cannot
+    // tell which member they wait for.
+    let began_at = format!("max by ({LOCK}, holder_site) (@waiting_on_oldest_hold_start_timestamp_seconds)");
+    let for_members = format!(
+        "max by ({LOCK}) ({} unless on ({LOCK}, holder_site) {began_at})",
+        seen_twice("waiting_on_oldest_hold")
+    );
+    // A command exports no threshold, but the inspector compares it.
+    let queued_for_command = twice("@inspector_commands_stuck_waiters", "(@inspector_commands_stuck_waiters > 0)");
+    let command = format!(
+        "(max by ({SITE}) ({}) and on ({LOCK}) max by ({LOCK}) (@inspector_commands_stuck_waiters > 0 and {queued_for_command}))",
+        age("inspector_waited_hold_start_timestamp_seconds").replace(
+            "@inspector_waited_hold_start_timestamp_seconds",
+            "@inspector_waited_hold_start_timestamp_seconds{site=~\"lockctl run .*\"}"
+        ),
+    );
     // A lock that is never freed has a page of its own.
     let unending = format!("max by ({LOCK}) (@inspector_keys_without_ttl) > 0");
     let older = |age: &str, waiters: &str| {
@@ -73,7 +97,8 @@ fn waited_for() -> Alert {
         "LockStuckWithWaiters",
         Severity::Critical,
         &format!(
-            "(({stuck} and on ({SITE}) {own}) or {} or {} or ({told} and on ({SITE}) {silent})) unless on ({LOCK}) {unending}",
+            "(({stuck} and on ({SITE}) {own}) or {} or {} or ({stuck} and on ({LOCK}) {for_members}) or {command} \
+             or ({told} and on ({SITE}) {silent})) unless on ({LOCK}) {unending}",
             older(&age_of_waited, &others),
             older(&age_in_store, &queued),
         ),
@@ -82,9 +107,10 @@ fn waited_for() -> Alert {
     .keep("1m")
     .says(&format!(
         "The lock {{{{ $labels.lock }}}} in {{{{ $labels.store }}}} is held for {{{{ $value | humanizeDuration }}}} by the call site \
-         {{{{ $labels.site }}}}, in {HOLDERS}Callers wait for what it holds; waiting for this call site in all: {WAITERS}\
+         {{{{ $labels.site }}}}, in {HOLDERS}Callers wait for what it holds; waiting for this call site in all: {}\
          `lockctl list` names the key; `lockctl why KEY` says whether its holder lives, who waits, and whether it is safe to force. \
-         Look at what the holder does, then restart it or force the lock as the runbook says."
+         Look at what the holder does, then restart it or force the lock as the runbook says.",
+        WAITERS.replace("nobody. ", "nobody at this moment, since callers give up. "),
     ))
 }
 
@@ -119,12 +145,7 @@ fn silent() -> Alert {
     let held = |series: &str| format!("sum by ({by}) (max by ({by}, mode) ({series}))");
     let gone = format!("({} > 0 unless on ({by}) {})", held("last_over_time(@held[15m])"), held("@held"));
     let hangs = format!("({} and on ({PROCESS}) (min by ({PROCESS}) (<<scrape>>) > 0.5))", down());
-    let inspected = format!("max by ({STORE}) (@inspector_last_success_timestamp_seconds)");
-    let left = format!(
-        "({} - on ({LOCK}) ({} or on ({LOCK}) 0 * {0}) > 0)",
-        in_store("@inspector_held"),
-        once("@held", ", mode")
-    );
+    let (inspected, left) = (inspected(), left_in_store());
     Alert::new(
         "LockHolderSilent",
         Severity::Warning,
@@ -142,6 +163,26 @@ fn silent() -> Alert {
          {{ $labels.store }} at its last scrape, and has not been scraped since: it hangs, it died, or its whole service is gone. \
          If it hangs it still holds them, and no other alert can show that. `lockctl list` names its keys and call sites; \
          `lockctl why KEY` says whether the holder still renews its lease.",
+    )
+}
+
+/// The stores that an elected inspector reads.
+pub(super) fn inspected() -> String {
+    format!("max by ({STORE}) (@inspector_last_success_timestamp_seconds)")
+}
+
+/// The locks of which the store has more keys than the processes report.
+fn left_in_store() -> String {
+    format!("({} - on ({LOCK}) ({} or on ({LOCK}) 0 * {0}) > 0)", in_store("@inspector_held"), once("@held", ", mode"))
+}
+
+/// The locks of processes that have been silent for less than the length of a lease and a margin: a lease that they held
+/// may still run.
+pub(super) fn lease_may_run() -> String {
+    let by = format!("{PROCESS}, store, lock");
+    format!(
+        "(time() - max by ({by}) (max_over_time(timestamp(@ttl_seconds)[15m:15s])) \
+         < on ({by}) max by ({by}) (last_over_time(@ttl_seconds[15m])) + 60)"
     )
 }
 

@@ -38,7 +38,8 @@ pub struct LockEntry {
     /// The value that a foreign client wrote, at most its first 1,025 bytes. An operator needs it to take the lock away
     /// from that client: see [`RevokeFrom::Foreign`](crate::RevokeFrom::Foreign).
     pub foreign_value: Option<Vec<u8>>,
-    /// When the lock was granted, by the store's clock. `None` for a foreign holder.
+    /// When the lock was granted, by the store's clock. `None` for a foreign holder, and for a shared lock, whose members
+    /// came at different times: see [`FleetHolder::held_for`](crate::FleetHolder::held_for).
     pub granted_at: Option<SystemTime>,
     /// How long ago it was granted, by the store's clock.
     pub held_for: Option<Duration>,
