@@ -208,7 +208,7 @@ pub(crate) static BACKEND_ERRORS: Metric = Metric::new(
     "distributed_lock_backend_errors_total",
     MetricKind::Counter,
     MetricUnit::Count,
-    &["op", "node", "kind"],
+    &["op", "backend", "kind"],
     "Commands to the store that failed.",
 );
 pub(crate) static LABEL_OVERFLOW: Metric = Metric::new(
@@ -266,7 +266,7 @@ pub(crate) static COMMAND: Metric = Metric::new(
         0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
     ]),
     MetricUnit::Seconds,
-    &["op", "node"],
+    &["op", "backend"],
     "Time from sending a command to the store to its answer or failure.",
 );
 pub(crate) static STUCK_AFTER: Metric = Metric::new(
@@ -294,14 +294,14 @@ pub(crate) static CONNECTED: Metric = Metric::new(
     "distributed_lock_backend_connected",
     MetricKind::Gauge,
     MetricUnit::Count,
-    &["node"],
+    &["backend"],
     "1 while the watchdog's connection to the node is up, else 0.",
 );
 pub(crate) static EVICTION_POLICY: Metric = Metric::new(
     "distributed_lock_backend_eviction_policy_info",
     MetricKind::Gauge,
     MetricUnit::Count,
-    &["node", "policy"],
+    &["backend", "policy"],
     "Nodes that may evict locks under memory pressure, with their maxmemory-policy; always 1, absent where it is noeviction.",
 );
 static CATALOG: &[&Metric] = &[

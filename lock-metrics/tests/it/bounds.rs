@@ -65,7 +65,7 @@ fn sites_and_nodes_beyond_the_limit_are_other() {
     assert_eq!(["lock", "site", "holder_site", "store"].map(overflow), [0.0, 68.0, 68.0, 0.0]);
     let other = [("lock", "lock"), ("holder_site", "other")];
     assert_eq!(scrape.get("blocked_seconds_count", &other), 68.0);
-    assert_eq!(scrape.get("backend_command_seconds_count", &[("op", "acquire"), ("node", "other")]), 36.0);
+    assert_eq!(scrape.get("backend_command_seconds_count", &[("op", "acquire"), ("backend", "other")]), 36.0);
     assert_eq!(metrics.live_locks().filter(|live| live.site == "other").count(), 68);
 }
 
