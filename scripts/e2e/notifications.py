@@ -67,6 +67,22 @@ def run(options):
          [("chat", ["LockRenewalsFailing"]), ("pager", ["LockLost"]), ("pager", ["LockStoreRefuses"])],
          alert("LockLost", CRITICAL, store="other:6379", lock="lock-0", **other), alert("LockStoreRefuses", CRITICAL, **{**other, "backend": "third:6379"}),
          alert("LockRenewalsFailing", WARNING, store="other:6379", lock="lock-0", **other))
+
+    names = [f"lock-{number}" for number in range(50)]
+    tell("twelve locks behind one slow database", [("pager", ["LockManyStuck"])],
+         alert("LockManyStuck", CRITICAL, store="slow:6379"),
+         *[alert(name, severity, store="slow:6379", lock=lock, site="shop::charge", **shop) for lock in names[:12]
+           for name, severity in [("LockStuckWithWaiters", CRITICAL), ("LockStuck", WARNING), ("LockAcquireTimeouts", WARNING)]])
+    tell("a server that restarted empty", [("pager", ["LockManyLost"])],
+         alert("LockManyLost", CRITICAL, backend="empty:6379"), alert("LockFailover", WARNING, backend="empty:6379", **shop),
+         *[alert("LockLost", CRITICAL, store="empty:6379", lock=lock, backend="empty:6379", instance="a:1", reason="failover", **shop)
+           for lock in names])
+    starved = {"cluster": "eu", "namespace": "starved", "job": "shop"}
+    tell("a starved host", [("chat", ["LockWatchdogLate"]), ("pager", ["LockManyLost"])],
+         alert("LockWatchdogLate", WARNING, instance="s:1", **starved), alert("LockManyLost", CRITICAL, backend="well:6379"),
+         *[alert(name, severity, store="well:6379", lock=lock, backend="well:6379", **starved) for lock in names[:28]
+           for name, severity in [("LockLost", CRITICAL), ("LockLeaseNearlyLost", WARNING), ("LockRenewalsFailing", WARNING)]])
+    say("one cause that many locks have is one message")
     say("one stuck lock is one message, a store that is away is one, and what happens elsewhere is told")
 
 

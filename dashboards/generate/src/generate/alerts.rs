@@ -36,7 +36,7 @@ pub(crate) fn groups() -> Vec<Group> {
     let group =
         |name, alerts: Vec<Alert>| Group { name, interval: None, rules: alerts.into_iter().map(Rule::Alert).collect() };
     vec![
-        group("distributed_lock_stuck", stuck::alerts()),
+        Group { name: "distributed_lock_stuck", interval: None, rules: stuck::rules() },
         group("distributed_lock_queues", queues::alerts()),
         group("distributed_lock_roles", roles::alerts()),
         group("distributed_lock_safety", safety::alerts()),
@@ -66,7 +66,7 @@ fn out_of_reach(look: &dyn Fn(&str) -> String) -> String {
 }
 
 /// Adds the node to a series of a lock. A store is named after its node unless it has a name of its own.
-fn with_node(of_lock: &str) -> String {
+fn with_backend(of_lock: &str) -> String {
     format!("label_replace({of_lock}, \"backend\", \"$1\", \"store\", \"([^#]*).*\")")
 }
 
@@ -76,12 +76,12 @@ fn with_node(of_lock: &str) -> String {
 /// and stores with a name of their own. Such a node leaves out everything of its process.
 fn where_its_store_answers(of_lock: &str, look: &dyn Fn(&str) -> String, during: &dyn Fn(&str) -> String) -> String {
     let at = format!("{PROCESS}, backend");
-    let stores = with_node(&format!("max by ({PROCESS}, store) (@store_now_timestamp_seconds)"));
+    let stores = with_backend(&format!("max by ({PROCESS}, store) (@store_now_timestamp_seconds)"));
     let lost = out_of_reach(look);
     let others = format!(" unless on ({at}) {stores}");
     format!(
         "{} unless on ({at}) ({lost}) unless on ({at}) {} unless on ({PROCESS}) (({lost}){others}) unless on ({PROCESS}) {}",
-        with_node(of_lock),
+        with_backend(of_lock),
         during(&refused(&at, "")),
         during(&refused(PROCESS, &others)),
     )

@@ -1,6 +1,6 @@
 //! Alerts on the infrastructure that the locks and these alerts depend on.
 
-use super::{AT_STAKE, happened, share_out_of_reach, share_without_it};
+use super::{AT_STAKE, happened, out_of_reach, share_out_of_reach, share_without_it};
 use crate::generate::names::{CONVERTED, PROCESS, SERVICE, STORE, age, growth, remembered};
 use crate::generate::recording::INSPECTORS;
 use crate::generate::rule::{Alert, Severity};
@@ -22,6 +22,7 @@ pub(crate) fn alerts() -> Vec<Alert> {
              {{{{ $labels.backend }}}}; of a quorum, a majority of its members. Locks held by their call sites are lost when their leases end, \
              and no new one is granted. {AT_STAKE}Look at the store and the way to it: `lockctl topology` says what each server answers."
         )),
+        cut_off(),
         // A store that does not answer at all belongs to the alert above, whichever of the two would fire first.
         refuses(&answers),
         failing_commands().after("5m").says(&format!(
@@ -208,6 +209,25 @@ fn member_away() -> Alert {
         "For 15 minutes, {{ $value | humanize }} members of the quorum {{ $labels.backend }} of {{ $labels.job }} have not answered, or do not \
          count since they lost their data. Locks go on as long as a majority counts. Bring them back before another one fails; the panel \
          \"Connection of the watchdog\" names them.",
+    )
+}
+
+/// A few processes of a service without their store: a warning, because the others work.
+fn cut_off() -> Alert {
+    let by = format!("{SERVICE}, backend");
+    let lost = out_of_reach(&str::to_owned);
+    Alert::new(
+        "LockProcessCutOff",
+        Severity::Warning,
+        &format!("count by ({by}) ({lost}) unless on ({by}) ({} >= <<errorSharePage>>)", share_without_it()),
+        "{{ $value | humanize }} processes of {{ $labels.job }} have no connection to the lock store {{ $labels.backend }}",
+    )
+    .after("5m")
+    .says(
+        "For five minutes, {{ $value | humanize }} processes of {{ $labels.job }} have had no connection to {{ $labels.backend }}, which other \
+         processes reach:{{ range query (printf \"max by (instance) (@backend_connected{backend=%q, job=%q}) == 0\" $labels.backend \
+         $labels.job) | sortByLabel \"instance\" }} {{ .Labels.instance }};{{ end }} They get no locks, and have lost those that they held. \
+         Look at the network and the credentials of these processes, and restart them.",
     )
 }
 

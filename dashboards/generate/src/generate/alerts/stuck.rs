@@ -1,8 +1,8 @@
 //! Alerts on locks that are not released.
 
 use super::WAITING;
-use crate::generate::names::{LOCK, PROCESS, SERVICE, SITE, STORE, age, down, once, store_now, twice};
-use crate::generate::rule::{Alert, Severity};
+use crate::generate::names::{LOCK, PROCESS, SERVICE, SITE, STORE, age, down, once, plain, store_now, twice};
+use crate::generate::rule::{Alert, Rule, Severity};
 
 /// How many callers wait for the alert's lock because of its call site, by service.
 const WAITERS: &str = "{{ with query (printf \"sum by (job) (@waiting_on{store=%q, lock=%q, \
@@ -20,8 +20,14 @@ const HOLDERS: &str = "{{ with query (printf \"max by (job, instance) (@stuck{st
                        $labels.store $labels.lock $labels.site) | sortByLabel \"instance\" }}{{ .Labels.instance }} ({{ .Labels.job }}); \
                        {{ end }}{{ end }}";
 
-pub(crate) fn alerts() -> Vec<Alert> {
-    vec![stuck(), waited_for(), command(), silent(), orphaned()]
+/// The locks that callers wait for and that are held for too long, by call site, with their age.
+const WAITED_FOR: &str = "store_lock_site:distributed_lock_stuck_with_waiters:age";
+
+pub(crate) fn rules() -> Vec<Rule> {
+    // Recorded before the alerts of this group read it.
+    let recorded = Rule::Record { name: WAITED_FOR.to_owned(), expr: plain(&stuck_and_waited_for()) };
+    let alerts = [stuck(), waited_for(), many_stuck(), command(), silent(), orphaned()];
+    [recorded].into_iter().chain(alerts.map(Rule::Alert)).collect()
 }
 
 /// Without `for`: an age already includes the wait, and one missed scrape would restart it. The last report of a
@@ -46,7 +52,7 @@ fn stuck() -> Alert {
 
 /// Three witnesses: the process that holds the lock, the processes that wait for exactly this hold, and the store. Each
 /// alone is enough, so the page stays when the holder no longer reports.
-fn waited_for() -> Alert {
+fn stuck_and_waited_for() -> String {
     // The holder itself, for callers in the same process.
     let stuck = format!("max by ({SITE}) {}", age("stuck_oldest_start_timestamp_seconds"));
     let own = seen_twice("stuck_waiters");
@@ -93,15 +99,28 @@ fn waited_for() -> Alert {
     let older = |age: &str, waiters: &str| {
         format!("(max by ({SITE}) ({age}) > on ({SITE}) {threshold} and on ({SITE}) {waiters})")
     };
+    format!(
+        "(({stuck} and on ({SITE}) {own}) or {} or {} or ({stuck} and on ({LOCK}) {for_members}) or {command} \
+             or ({told} and on ({SITE}) {silent})) unless on ({LOCK}) {unending}",
+        older(&age_of_waited, &others),
+        older(&age_in_store, &queued),
+    )
+}
+
+/// Names the service that holds the lock, since teams route by it. If no holder is scraped, the service that waits.
+fn waited_for() -> Alert {
+    let one =
+        |of: &str, series: &str| format!("(bottomk by ({of}) (1, max by ({SERVICE}, {of}) ({series} > 0)) * 0 + 1)");
+    let holder = one(SITE, "last_over_time(@site_oldest_hold_start_timestamp_seconds[15m])");
+    let waiter = one(&format!("{LOCK}, holder_site"), "@waiting_on");
+    let waiter =
+        format!("max by ({SERVICE}, {SITE}) (label_replace({waiter}, \"site\", \"$1\", \"holder_site\", \"(.*)\"))");
+    let named =
+        |by: &str| format!("{WAITED_FOR} * on ({SITE}) group_left (<<clusterLabel>>, <<namespaceLabel>>, job) {by}");
     Alert::new(
         "LockStuckWithWaiters",
         Severity::Critical,
-        &format!(
-            "(({stuck} and on ({SITE}) {own}) or {} or {} or ({stuck} and on ({LOCK}) {for_members}) or {command} \
-             or ({told} and on ({SITE}) {silent})) unless on ({LOCK}) {unending}",
-            older(&age_of_waited, &others),
-            older(&age_in_store, &queued),
-        ),
+        &format!("({}) or on ({SITE}) ({}) or on ({SITE}) {WAITED_FOR}", named(&holder), named(&waiter)),
         "{{ $labels.lock }} is stuck and callers wait for it: {{ $labels.site }} holds it for {{ $value | humanizeDuration }}",
     )
     .keep("1m")
@@ -111,6 +130,25 @@ fn waited_for() -> Alert {
          `lockctl list` names the key; `lockctl why KEY` says whether its holder lives, who waits, and whether it is safe to force. \
          Look at what the holder does, then restart it or force the lock as the runbook says.",
         WAITERS.replace("nobody. ", "nobody at this moment, since callers give up. "),
+    ))
+}
+
+/// Many locks of one store that are stuck at once have one cause, such as a database that all of their holders call.
+fn many_stuck() -> Alert {
+    let locks = format!("count by ({STORE}) (max by ({LOCK}) ({WAITED_FOR}))");
+    Alert::new(
+        "LockManyStuck",
+        Severity::Critical,
+        &format!("{locks} >= <<manyLocks>>"),
+        "{{ $value | humanize }} locks in {{ $labels.store }} are stuck at once, and callers wait for them",
+    )
+    .keep("1m")
+    .says(&format!(
+        "{{{{ $value | humanize }}}} locks in {{{{ $labels.store }}}} are held for too long at the same time, and callers wait for all of \
+         them: one cause is likely, such as a database that their holders call. The oldest:{{{{ range query (printf \
+         \"topk(3, max by (lock, site) ({WAITED_FOR}{{store=%q}}))\" $labels.store) }}}} {{{{ .Labels.lock }}}} by \
+         {{{{ .Labels.site }}}} for {{{{ .Value | humanizeDuration }}}};{{{{ end }}}} Look at what these holders have in common. `lockctl list` \
+         names the keys; `lockctl why KEY` says whether it is safe to force one."
     ))
 }
 
