@@ -1,6 +1,7 @@
 //! What observers hear of this store: the same as of every other store.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use lock_core::testing::{FaultProxy, PostgresServer, limit};
 use lock_core::{LockEvent, LockManager, LockObserver, Notice};
@@ -27,20 +28,24 @@ impl LockObserver for Heard {
 }
 
 impl Heard {
+    /// Waits until it has heard this.
     async fn soon(&self, what: &str) -> String {
-        loop {
-            let found = |text: &String| text.contains(what);
-            if let Some(text) = self.0.lock().unwrap().iter().find(|text| found(text)) {
-                return text.clone();
+        let heard = async {
+            loop {
+                if let Some(text) = self.0.lock().unwrap().iter().find(|text| text.contains(what)) {
+                    return text.clone();
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
             }
-            tokio::task::yield_now().await;
-        }
+        };
+        let heard = tokio::time::timeout(LONG, heard).await;
+        heard.unwrap_or_else(|_| panic!("{what:?} is missing: {:?}", self.0.lock().unwrap()))
     }
 }
 
 /// A service that takes no lock for hours hears of it too.
 #[test]
-#[limit(120)]
+#[limit(300)]
 fn a_store_says_whether_it_is_reached_and_which_server_it_is() {
     on_runtime(async {
         let server = PostgresServer::shared();

@@ -109,18 +109,18 @@ fn stuck_and_waited_for() -> String {
 
 /// Names the service that holds the lock, since teams route by it. If no holder is scraped, the service that waits.
 fn waited_for() -> Alert {
-    let one =
-        |of: &str, series: &str| format!("(bottomk by ({of}) (1, max by ({SERVICE}, {of}) ({series} > 0)) * 0 + 1)");
-    let holder = one(SITE, "last_over_time(@site_oldest_hold_start_timestamp_seconds[15m])");
-    let waiter = one(&format!("{LOCK}, holder_site"), "@waiting_on");
+    let one = |of: &str, value: &str| {
+        format!("max by ({SERVICE}, {of}) (topk by ({of}) (1, max by ({SERVICE}, {of}) ({value})) * 0 + 1)")
+    };
+    let holder = one(SITE, "time() - (last_over_time(@site_oldest_hold_start_timestamp_seconds[15m]) > 0)");
+    let waiter = one(&format!("{LOCK}, holder_site"), "@waiting_on > 0");
     let waiter =
         format!("max by ({SERVICE}, {SITE}) (label_replace({waiter}, \"site\", \"$1\", \"holder_site\", \"(.*)\"))");
-    let named =
-        |by: &str| format!("{WAITED_FOR} * on ({SITE}) group_left (<<clusterLabel>>, <<namespaceLabel>>, job) {by}");
+    let named = |by: &str| format!("({by} * on ({SITE}) group_left () {WAITED_FOR})");
     Alert::new(
         "LockStuckWithWaiters",
         Severity::Critical,
-        &format!("({}) or on ({SITE}) ({}) or on ({SITE}) {WAITED_FOR}", named(&holder), named(&waiter)),
+        &format!("{} or on ({SITE}) {} or on ({SITE}) {WAITED_FOR}", named(&holder), named(&waiter)),
         "{{ $labels.lock }} is stuck and callers wait for it: {{ $labels.site }} holds it for {{ $value | humanizeDuration }}",
     )
     .keep("1m")
@@ -219,7 +219,7 @@ fn left_in_store() -> String {
 pub(super) fn lease_may_run() -> String {
     let by = format!("{PROCESS}, store, lock");
     format!(
-        "(time() - max by ({by}) (max_over_time(timestamp(@ttl_seconds)[15m:15s])) \
+        "(time() - max by ({by}) (max_over_time((timestamp(@ttl_seconds))[15m:15s])) \
          < on ({by}) max by ({by}) (last_over_time(@ttl_seconds[15m])) + 60)"
     )
 }
