@@ -12,8 +12,11 @@ use lock_core::{
 use crate::calls::call::{Asked, Call};
 use crate::listen;
 use crate::runner::Runner;
-use crate::session::schema;
+use crate::session::{schema, within};
 use crate::url::Settings;
+
+/// How long a server may take to answer a ping before it counts as away.
+const AWAY: Duration = Duration::from_secs(5);
 
 /// Locks in a PostgreSQL database, 14 or newer.
 ///
@@ -111,8 +114,17 @@ impl LockBackend for PostgresStore {
 
     async fn drive(&self, inbox: Inbox) -> LockError {
         // First one connection for everybody who waits for it, and only then another.
-        let reached = self.ping().await;
-        inbox.notice(&Notice::Connection { node: &self.settings.node, up: reached.is_ok() });
+        let tell = |up| inbox.notice(&Notice::Connection { node: &self.settings.node, up });
+        let mut ping = std::pin::pin!(self.ping());
+        // A server that does not answer keeps a ping waiting for as long as it is away.
+        let reached = match within(AWAY, &mut ping).await {
+            Some(reached) => reached,
+            None => {
+                tell(false);
+                ping.await
+            }
+        };
+        tell(reached.is_ok());
         if let Err(error) = reached {
             return error;
         }

@@ -53,7 +53,7 @@ fn a_store_says_whether_it_is_reached_and_which_server_it_is() {
         let url = format!("postgres://test@127.0.0.1:{}/postgres", proxy.port());
         let (locks, heard) = (LockManager::connect(&url).await.unwrap(), Heard::default());
         locks.observe(heard.clone());
-        let node = format!("127.0.0.1:{}", proxy.port());
+        let node = format!("127.0.0.1:{}/postgres", proxy.port());
         heard.soon(&format!("{node} up true")).await;
         let told = heard.soon(" is server ").await;
         let version = server.run("SHOW server_version").split(' ').next().unwrap().to_owned();
