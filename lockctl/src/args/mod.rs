@@ -1,6 +1,7 @@
 //! The command line.
 
 pub(crate) mod address;
+mod filter;
 pub(crate) mod generate;
 mod help;
 #[cfg(unix)]
@@ -24,6 +25,8 @@ use crate::values;
 
 #[cfg(unix)]
 pub(crate) use run::{OnBusy, Run};
+
+pub(crate) use filter::Filter;
 
 const URL: &str = "LOCK_URL";
 const PREFIX: &str = "LOCK_KEY_PREFIX";
@@ -69,7 +72,7 @@ pub(crate) enum Action {
     List(Wanted),
     /// Show one lock with its full owner
     Show {
-        /// The key, as in Redis
+        /// The key, as in Redis, or the name of the lock, as in an alert: then the key of that name that hurts most
         #[arg(value_parser = values::key)]
         key: LockKey,
     },
@@ -81,7 +84,7 @@ pub(crate) enum Action {
     /// Of a quorum it says what each member has, whether its vote counts, and if not why and for how long, and whether
     /// locks are granted at all.
     Why {
-        /// The key, as in Redis
+        /// The key, as in Redis, or the name of the lock, as in an alert: then the key of that name that hurts most
         #[arg(value_parser = values::key)]
         key: LockKey,
         /// The live view of a process, such as http://shop-7f:9464; may be repeated, or separated by commas. `{host}` stands
@@ -137,7 +140,7 @@ pub(crate) enum Action {
     ///
     /// A quorum keeps no queue: its members say who has the lock.
     Waiters {
-        /// The key, as in Redis
+        /// The key, as in Redis, or the name of the lock, as in an alert: then the key of that name that hurts most
         #[arg(value_parser = values::key)]
         key: LockKey,
     },
@@ -253,6 +256,9 @@ pub(crate) struct Expected {
 pub(crate) struct Wanted {
     #[command(flatten)]
     pub(crate) scope: Scope,
+
+    #[command(flatten)]
+    pub(crate) filter: Filter,
 
     /// Show owners in full, so that they can be quoted to `release`
     #[arg(long)]

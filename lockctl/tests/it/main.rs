@@ -12,6 +12,7 @@ mod jobs;
 mod members;
 #[cfg(unix)]
 mod mistakes;
+mod names;
 #[cfg(target_os = "linux")]
 mod once;
 mod others;
