@@ -40,6 +40,7 @@ runbooks![
     LockNoLeader,
     LockOrderInverted,
     LockOrphanedHold,
+    LockPinnedLong,
     LockProcessCutOff,
     LockQuorumDegraded,
     LockReleaseAbandoned,

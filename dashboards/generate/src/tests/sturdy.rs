@@ -3,7 +3,7 @@
 use lock_core::testing::limit;
 
 use crate::generate::settings::TABLE;
-use crate::generate::{Rule, Settings, files, rules};
+use crate::generate::{Rule, Settings, dashboards, files, rules};
 use crate::tests::promql::{Expr, Matching, parse};
 
 const SETS: [&str; 3] = ["and", "or", "unless"];
@@ -134,4 +134,32 @@ fn nothing_about_a_lock_is_joined_without_its_store() {
         });
     }
     assert!(joins > 50, "{joins}");
+}
+
+/// A panel that is above 0 in a healthy fleet teaches people to ignore it.
+#[test]
+#[limit]
+fn the_dashboard_smooths_orphans_as_the_alert_does() {
+    let smoothed = |text: &str| {
+        let windows = ["inspector_held", "inspector_commands", "held"].map(|series| {
+            let at = text
+                .find(&format!("distributed_lock_{series}{{"))
+                .or_else(|| text.find(&format!("distributed_lock_{series}[")));
+            let before = &text[..at.unwrap_or_else(|| panic!("{series} in {text}"))];
+            before.rsplit(['(', ' ']).nth(1).unwrap_or_default().to_owned()
+        });
+        assert_eq!(windows, ["min_over_time", "max_over_time", "max_over_time"], "{text}");
+    };
+    let orphans = rules().into_iter().find_map(|rule| match rule {
+        Rule::Alert(alert) if alert.name == "LockOrphanedHold" => Some(alert.expr),
+        _ => None,
+    });
+    smoothed(&orphans.unwrap());
+    for dashboard in dashboards() {
+        for panel in dashboard.panels() {
+            if panel.title == "Locks without a holder" {
+                smoothed(&Settings::default().fill(&panel.queries[0].expr));
+            }
+        }
+    }
 }

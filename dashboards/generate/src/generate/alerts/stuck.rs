@@ -1,6 +1,6 @@
 //! Alerts on locks that are not released.
 
-use super::WAITING;
+use super::{SITES, WAITING};
 use crate::generate::names::{LOCK, PROCESS, SERVICE, SITE, STORE, age, down, once, plain, store_now, twice};
 use crate::generate::rule::{Alert, Rule, Severity};
 
@@ -26,7 +26,7 @@ const WAITED_FOR: &str = "store_lock_site:distributed_lock_stuck_with_waiters:ag
 pub(crate) fn rules() -> Vec<Rule> {
     // Recorded before the alerts of this group read it.
     let recorded = Rule::Record { name: WAITED_FOR.to_owned(), expr: plain(&stuck_and_waited_for()) };
-    let alerts = [stuck(), waited_for(), many_stuck(), command(), silent(), orphaned()];
+    let alerts = [stuck(), waited_for(), many_stuck(), command(), pinned(), silent(), orphaned()];
     [recorded].into_iter().chain(alerts.map(Rule::Alert)).collect()
 }
 
@@ -165,6 +165,24 @@ fn command() -> Alert {
         "{{{{ $value | humanize }}}} commands under `lockctl run` have the lock {{{{ $labels.lock }}}} in {{{{ $labels.store }}}} for longer \
          than their --stuck-after. Waiting: {WAITING}`lockctl list` names key, host and command (its call site); `lockctl why KEY` says who \
          waits, and whether it is safe to force. Look at what the command does on that host, and end it there."
+    ))
+}
+
+/// An open transaction that has pinned a lock keeps it after its lease, and after a release.
+fn pinned() -> Alert {
+    let pin = age("inspector_oldest_pin_start_timestamp_seconds");
+    Alert::new(
+        "LockPinnedLong",
+        Severity::Warning,
+        &format!("max by ({LOCK}, session) ({pin}) > <<longPinSeconds>>"),
+        "{{ $labels.lock }} is pinned by an open transaction of {{ $labels.session }} for {{ $value | humanizeDuration }}",
+    )
+    .keep("2m")
+    .says(&format!(
+        "A transaction has pinned the lock {{{{ $labels.lock }}}} in {{{{ $labels.store }}}} and has been open for \
+         {{{{ $value | humanizeDuration }}}}: {{{{ $labels.session }}}}. Neither the end of the lease nor a release frees the lock before its \
+         COMMIT or ROLLBACK. Waiting: {WAITING}Call sites that take it:{SITES} In psql, SELECT * FROM pg_stat_activity says what the session does, \
+         and SELECT pg_terminate_backend(PID) ends it. `lockctl why KEY` names what ends the pin."
     ))
 }
 

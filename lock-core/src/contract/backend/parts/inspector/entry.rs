@@ -49,6 +49,10 @@ pub struct LockEntry {
     /// The ttl with which a holder of this library took the lock. A renewal extends the lease to this time. `None` for
     /// other holders.
     pub ttl: Option<Duration>,
+    /// For how long the oldest open transaction has pinned the lock, by the store's clock. `None` if none has.
+    pub pinned_for: Option<Duration>,
+    /// Which sessions have pinned it, as the store names them: `session 7`.
+    pub pinned_by: Option<String>,
     /// Details that only this store knows, each with a name for people and programs: `("pinned by", "pid 7, for 3s")`.
     pub details: Vec<(&'static str, String)>,
 }
@@ -111,6 +115,8 @@ impl LockEntry {
             held_for: held_for.map(Result::unwrap_or_default),
             waiters: None,
             ttl: None,
+            pinned_for: None,
+            pinned_by: None,
             details: Vec::new(),
         }
     }
