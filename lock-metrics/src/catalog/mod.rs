@@ -295,14 +295,14 @@ pub(crate) static CONNECTED: Metric = Metric::new(
     MetricKind::Gauge,
     MetricUnit::Count,
     &["backend"],
-    "1 while the watchdog's connection to the node is up, else 0.",
+    "1 while the watchdog's connection to the server is up, else 0; absent for the in-memory store, which has no server.",
 );
 pub(crate) static EVICTION_POLICY: Metric = Metric::new(
     "distributed_lock_backend_eviction_policy_info",
     MetricKind::Gauge,
     MetricUnit::Count,
     &["backend", "policy"],
-    "Nodes that may evict locks under memory pressure, with their maxmemory-policy; always 1, absent where it is noeviction.",
+    "Nodes that may evict locks under memory pressure, with their maxmemory-policy; always 1, absent where it is noeviction, and for PostgreSQL, which never evicts.",
 );
 static CATALOG: &[&Metric] = &[
     &ACQUISITIONS,

@@ -7,14 +7,14 @@ pub(crate) static FAILOVERS: Metric = Metric::new(
     MetricKind::Counter,
     MetricUnit::Count,
     &["backend"],
-    "How often another server took over a node, or it was started again: its data had another history, and locks may be missing.",
+    "How often another server took over a node, or it was started again: its data had another history, and locks may be missing. 0 for PostgreSQL, whose failovers change the server in store_info.",
 );
 pub(crate) static STORE_INFO: Metric = Metric::new(
     "distributed_lock_store_info",
     MetricKind::Gauge,
     MetricUnit::Count,
     &["store", "server", "version", "topology"],
-    "1 for the server behind a store, as this process finds it: the first digits of the id of its data (master_replid), which a restart and a failover change.",
+    "1 for the server behind a store, as this process finds it: the first digits of the id of its data (of Redis master_replid, which a restart and a failover change; of PostgreSQL timeline and system identifier); absent for the in-memory store.",
 );
 pub(crate) static TOPOLOGY_CHANGES: Metric = Metric::new(
     "distributed_lock_topology_changes_total",

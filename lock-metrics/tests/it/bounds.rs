@@ -60,7 +60,7 @@ fn sites_and_nodes_beyond_the_limit_are_other() {
     // The oldest hold of the sites beyond the limit adds one more.
     assert_eq!(values("site").len(), 33);
     assert_eq!(values("holder_site").len(), 33);
-    assert_eq!(values("node").len(), 65);
+    assert_eq!(values("backend").len(), 65);
     let overflow = |label| scrape.get("label_overflow_total", &[("label", label)]);
     assert_eq!(["lock", "site", "holder_site", "store"].map(overflow), [0.0, 68.0, 68.0, 0.0]);
     let other = [("lock", "lock"), ("holder_site", "other")];
@@ -101,4 +101,22 @@ fn names_that_need_escapes_stay_apart() {
         assert_eq!(scrape.get("grants_total", &[("lock", name), ("path", "uncontended")]), 1.0, "{name:?}");
         assert_eq!(scrape.get("wait_seconds_count", &[("lock", name), ("outcome", "acquired")]), 1.0, "{name:?}");
     }
+}
+
+/// The README promises a number, so that people can plan for it.
+#[test]
+#[limit]
+fn the_readme_counts_the_series_of_a_lock() {
+    let metrics = builder().build().unwrap();
+    let observer = metrics.observer();
+    let seen = holder("shop::charge");
+    let acquire = Acquire::new(&observer, 1, "lock", "key");
+    acquire.send(LockEventKind::WaitStarted);
+    acquire.send(LockEventKind::Contended { holder: Some(&seen) });
+    acquire.acquired(GrantPath::Granted, Duration::from_secs(1), Some(&seen));
+    let scrape = Scrape::read(&metrics.render());
+    let of_lock = scrape.series.keys().filter(|(_, labels)| labels.get("lock").is_some_and(|lock| lock == "lock"));
+    let promise = format!("{} series per lock", of_lock.count());
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../dashboards/README.md");
+    assert!(std::fs::read_to_string(page).unwrap().contains(&promise), "{promise}");
 }

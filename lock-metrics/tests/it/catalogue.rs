@@ -69,9 +69,13 @@ async fn what_is_rendered_is_the_catalogue() {
     server.command(&["ZADD", "{held}@queue", "1", "00000000000000000000000000000001"]);
     Inspector::new(&server.url()).unwrap().inspect_once(&metrics).await.unwrap();
     let scrape = Scrape::read(&metrics.render());
-    let listed: HashSet<&str> = catalog().map(Metric::name).collect();
+    // Redis has no transactions, so nothing pins its locks.
+    let of_postgres = |metric: &&Metric| metric.name().contains("_oldest_pin_");
+    let of_redis = || catalog().filter(|metric| !of_postgres(metric));
+    assert!(catalog().filter(of_postgres).all(|metric| metric.help().contains("absent")), "the help says so");
+    let listed: HashSet<&str> = of_redis().map(Metric::name).collect();
     assert_eq!(scrape.names(), listed);
-    for metric in catalog() {
+    for metric in of_redis() {
         let name = metric.name();
         let (kind, suffixes): (_, &[&str]) = match metric.kind() {
             MetricKind::Counter => ("counter", &[""]),

@@ -110,7 +110,9 @@ pub(crate) fn alerts() -> Vec<Alert> {
         Alert::new(
             "LockClockSkew",
             Severity::Warning,
-            &format!("max by ({PROCESS}) (abs(@now_timestamp_seconds - timestamp(@now_timestamp_seconds))) > 10"),
+            // A clock that stands still is that of a job that pushed its metrics and has ended.
+            &format!("max by ({PROCESS}) (abs(@now_timestamp_seconds - timestamp(@now_timestamp_seconds))) > 10 \
+                 and on ({PROCESS}) (max by ({PROCESS}) (changes(@now_timestamp_seconds[5m])) > 0)"),
             "The clock of {{ $labels.instance }} is {{ $value | humanizeDuration }} away from that of Prometheus",
         )
         .after("2m")

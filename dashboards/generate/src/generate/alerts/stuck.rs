@@ -258,13 +258,15 @@ fn orphaned() -> Alert {
     let old = format!("max by ({LOCK}) ({}) > 3600", age("inspector_oldest_hold_start_timestamp_seconds"));
     // Three cases. The store has more locks than the processes report. No process of this store knows the name. No
     // process reports on the store at all: then only the age can show a problem.
+    // Processes with too many names count some of these locks as other.
+    let unnamed = format!("(max by ({STORE}) (@held{{lock=\"other\"}}) > 0)");
     let more = format!("{held} - on ({LOCK}) {by_processes} > 0");
     let unknown = format!("({held} > 0 unless on ({LOCK}) @held) and on ({STORE}) @held");
     let unseen = format!("({held} > 0 and on ({LOCK}) ({old})) unless on ({STORE}) @held");
     Alert::new(
         "LockOrphanedHold",
         Severity::Warning,
-        &format!("({more}) or ({unknown}) or ({unseen})"),
+        &format!("(({more}) or ({unknown}) or ({unseen})) unless on ({STORE}) {unnamed}"),
         "{{ $labels.lock }} is held in {{ $labels.store }}, but by no process that is scraped",
     )
     .after("3m")

@@ -1,7 +1,7 @@
 //! *Locks: on call*: the questions of a person on call at night, in their order.
 
 use crate::generate::dashboard::Dashboard;
-use crate::generate::names::{LOCK, PROCESS, age, growth, once};
+use crate::generate::names::{LOCK, PROCESS, STORE, age, growth, once};
 use crate::generate::pages::roles::roles;
 use crate::generate::panel::{Kind, Panel, Unit};
 
@@ -176,7 +176,10 @@ pub(super) fn without_a_holder() -> String {
     let commands = format!("max by ({LOCK}) (max_over_time(@inspector_commands[2m]))");
     let held = once("max_over_time(@held{FLEET}[2m])", ", mode");
     let missing = format!("({stored} - on ({LOCK}) {commands} or on ({LOCK}) {stored})");
-    format!("({missing} - on ({LOCK}) {held} > 0) or ({missing} > 0 unless on ({LOCK}) {held})")
+    let unnamed = format!("(max by ({STORE}) (@held{{FLEET, lock=\"other\"}}) > 0)");
+    format!(
+        "(({missing} - on ({LOCK}) {held} > 0) or ({missing} > 0 unless on ({LOCK}) {held})) unless on ({STORE}) {unnamed}"
+    )
 }
 
 fn orphans() -> Vec<Panel> {
