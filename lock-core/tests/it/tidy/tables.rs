@@ -224,7 +224,7 @@ pub(super) const TABLES: &[Layers] = &[
         source: METRICS,
         within: "state",
         modules: &[
-            &["contention", "fleet", "histogram", "uses"],
+            &["contention", "fleet", "histogram", "timeouts", "uses"],
             &["counts", "family"],
             &["node", "store", "table"],
             &["recovered"],

@@ -112,7 +112,7 @@ pub(crate) fn alerts() -> Vec<Alert> {
             Severity::Warning,
             // A clock that stands still is that of a job that pushed its metrics and has ended.
             &format!("max by ({PROCESS}) (abs(@now_timestamp_seconds - timestamp(@now_timestamp_seconds))) > 10 \
-                 and on ({PROCESS}) (max by ({PROCESS}) (changes(@now_timestamp_seconds[5m])) > 0)"),
+                 and on ({PROCESS}) (max by ({PROCESS}) (max_over_time(@now_timestamp_seconds[5m]) > min_over_time(@now_timestamp_seconds[5m])))"),
             "The clock of {{ $labels.instance }} is {{ $value | humanizeDuration }} away from that of Prometheus",
         )
         .after("2m")

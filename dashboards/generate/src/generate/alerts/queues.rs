@@ -78,7 +78,7 @@ pub(crate) fn alerts() -> Vec<Alert> {
 }
 
 /// The call sites that are waited for, but whose hold is younger than its own `stuck_after`, and has lasted for as long as
-/// the oldest wait. Roles and jobs never name a time, so an hour stands for it. Of a queue that moves, the oldest wait is
+/// the oldest wait. Roles and jobs never name a time, so an hour stands for it. In a queue that moves, the oldest wait is
 /// older than the hold.
 fn within_its_time() -> String {
     let by = format!("{LOCK}, holder_site");
