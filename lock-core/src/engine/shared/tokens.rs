@@ -12,9 +12,12 @@ use crate::types::system::sync::Mutex;
 /// The number of keys that are remembered. Two keys may share a place, which remembers the last of them.
 const PLACES: usize = 1024;
 
+/// A place of the table: the key that was granted last, and its newest token.
+type Place = Mutex<Option<(LockKey, FencingToken)>>;
+
 /// A table of fixed size: a process may take any number of keys.
 pub(crate) struct NewestTokens {
-    places: Box<[Mutex<Option<(LockKey, FencingToken)>>]>,
+    places: Box<[Place]>,
     hasher: RandomState,
 }
 
@@ -41,7 +44,7 @@ impl NewestTokens {
         }
     }
 
-    fn place(&self, key: &LockKey) -> &Mutex<Option<(LockKey, FencingToken)>> {
+    fn place(&self, key: &LockKey) -> &Place {
         let hash = self.hasher.hash_one(key);
         // The remainder is less than the number of places.
         &self.places[usize::try_from(hash % PLACES as u64).unwrap_or_default()]
