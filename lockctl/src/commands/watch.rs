@@ -94,10 +94,11 @@ async fn look(fleet: &FleetReader, key: Option<&LockKey>, wanted: &Wanted, as_js
 
 /// Shows a snapshot in place of the one before, as much of it as the screen has room for; or below it where there is no screen.
 fn frame(text: &str, out: &mut Output) -> Result<(), Failure> {
-    Ok(match out.size() {
-        Some(size) => out.line(&format!("\u{1b}[H{}\u{1b}[J", screen::frame(text, size)))?,
-        None => out.line(&format!("{text}\n"))?,
-    })
+    let shown = match out.size() {
+        Some(size) => format!("\u{1b}[H{}\u{1b}[J", screen::frame(text, size)),
+        None => format!("{text}\n"),
+    };
+    Ok(out.line(&shown)?)
 }
 
 fn unavailable(error: &LockError, out: &mut Output) -> Result<(), Failure> {
