@@ -48,7 +48,7 @@ impl FleetLock {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, SystemTime};
+    use std::time::{Duration, UNIX_EPOCH};
 
     use lock_core::inspect::LockEntry;
     use lock_core::{FencingToken, Holder, HolderInfo, LockKey, OwnerId};
@@ -59,7 +59,7 @@ mod tests {
     fn entry(pinned: Option<u64>) -> LockEntry {
         let info = HolderInfo::new("web-3", 7, "shop::charge");
         let holder = Holder::new(info, OwnerId::random(), FencingToken::new(1), Some(Duration::from_secs(9)));
-        let mut entry = LockEntry::new(LockKey::new("k").unwrap(), holder, SystemTime::now());
+        let mut entry = LockEntry::new(LockKey::new("k").unwrap(), holder, UNIX_EPOCH);
         entry.pinned_for = pinned.map(Duration::from_secs);
         entry.pinned_by = pinned.map(|age| format!("session {age}"));
         entry
