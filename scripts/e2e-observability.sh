@@ -22,7 +22,7 @@ step "rules, judged by promtool"
 promtool check rules --lint=all --lint-fatal dashboards/alerts.yml dashboards/recording_rules.yml
 promtool check config dashboards/prometheus.yml
 promtool test rules dashboards/alerts_test.yml dashboards/alerts_fleet_test.yml dashboards/alerts_cases_test.yml \
-    dashboards/alerts_looks_test.yml
+    dashboards/alerts_looks_test.yml dashboards/alerts_oncall_test.yml
 
 step "the mixin, read by jsonnet"
 jsonnet --exec 'local all = import "dashboards/mixin/mixin.libsonnet";
@@ -41,7 +41,7 @@ trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
 step "the same cases where two servers scrape everything: not one alert more"
-for cases in alerts_cases_test.yml alerts_looks_test.yml; do
+for cases in alerts_cases_test.yml alerts_looks_test.yml alerts_oncall_test.yml; do
     python3 scripts/e2e/doubled.py --cases "dashboards/$cases" --to "$work/doubled-$cases" --rules dashboards
     promtool test rules "$work/doubled-$cases"
 done

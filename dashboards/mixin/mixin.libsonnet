@@ -23,6 +23,10 @@
     liveViewUrl: "http://{{ $labels.instance }}/locks",
     // How many callers may wait for one lock for five minutes
     manyWaiters: "10",
+    // For how long an open transaction may pin a lock
+    longPinSeconds: "300",
+    // How many locks of one store, stuck or lost at once, are one message
+    manyLocks: "3",
     // For how long one caller may wait
     longWaitSeconds: "600",
     // The share of commands that may fail, for five minutes

@@ -73,8 +73,8 @@ fn once_for_good_and_nothing_left_of_what_failed() {
     // Earlier events are still known.
     let node = format!("127.0.0.1:{}", server.port());
     let seen = Scrape::read(&handle.render());
-    assert_eq!(seen.get("backend_connected", &[("node", &node)]), 1.0);
-    assert_eq!(seen.get("backend_eviction_policy_info", &[("node", &node), ("policy", "volatile-lru")]), 1.0);
+    assert_eq!(seen.get("backend_connected", &[("backend", &node)]), 1.0);
+    assert_eq!(seen.get("backend_eviction_policy_info", &[("backend", &node), ("policy", "volatile-lru")]), 1.0);
     others.block_on(locks.shutdown(Duration::from_secs(5)));
 
     // Observed once, although `install` was tried three times.

@@ -14,6 +14,7 @@ mod output;
 mod record;
 #[cfg(unix)]
 mod run;
+mod screen;
 mod values;
 
 use std::io::{self, Write as _};
@@ -129,13 +130,21 @@ async fn act(url: &str, action: Action, out: &mut Output) -> Result<End, Failure
     }
     let [fleet] = fleet.as_slice() else { return quorum::act_at_members(url, fleet, action, out).await };
     let named = |key: &LockKey| values::within(fleet.key_prefix(), key);
+    let meant = async |key: &LockKey| -> Result<LockKey, Failure> {
+        let key = named(key)?;
+        let Some((meant, count)) = listing::key_of_name(fleet, &key).await? else { return Ok(key) };
+        let (name, shown) =
+            (lock_core::store::text::visible(key.as_str()), lock_core::store::text::visible(meant.as_str()));
+        complain(&format!("{name} is the name of {count} locks that are held; this is {shown}"));
+        Ok(meant)
+    };
     match action {
         Action::List(wanted) => locks::list(fleet, &wanted, out).await,
-        Action::Show { key } => locks::show(fleet, &named(&key)?, out).await,
-        Action::Waiters { key } => locks::waiters(fleet, &named(&key)?, out).await,
+        Action::Show { key } => locks::show(fleet, &meant(&key).await?, out).await,
+        Action::Waiters { key } => locks::waiters(fleet, &meant(&key).await?, out).await,
         Action::Jobs(scope) => jobs::jobs(fleet, &scope, out).await,
         Action::Leader { name } => leader::leader(fleet, &named(&name)?, out).await,
-        Action::Why { key, views } => why::why(&why::Store::One(fleet), &named(&key)?, &views, out).await,
+        Action::Why { key, views } => why::why(&why::Store::One(fleet), &meant(&key).await?, &views, out).await,
         Action::Watch { key, wanted } => {
             watch::watch(fleet, key.as_ref().map(named).transpose()?.as_ref(), &wanted, out).await
         }

@@ -4,6 +4,8 @@ use std::io::{self, IsTerminal as _, Write as _};
 
 use serde_json::{Value, json};
 
+use crate::screen;
+
 use lock_core::store::text::visible;
 
 /// Standard output, in the requested form.
@@ -23,6 +25,25 @@ impl Output {
 
     pub(crate) fn is_terminal(&self) -> bool {
         self.out.is_terminal()
+    }
+
+    /// Returns how much room the terminal has. `None` if there is no terminal.
+    pub(crate) fn size(&self) -> Option<screen::Size> {
+        #[cfg(unix)]
+        {
+            let size = rustix::termios::tcgetwinsize(&self.out).ok().filter(|_| self.is_terminal())?;
+            (size.ws_row > 0 && size.ws_col > 0).then(|| (usize::from(size.ws_row), usize::from(size.ws_col)))
+        }
+        #[cfg(not(unix))]
+        self.is_terminal().then_some((24, 80))
+    }
+
+    /// Writes a table, as wide as the terminal.
+    pub(crate) fn table(&mut self, text: &str) -> io::Result<()> {
+        match self.size() {
+            Some((_, columns)) => self.line(&screen::fitted(text, columns)),
+            None => self.line(text),
+        }
     }
 
     /// Writes a line as it is: the caller has made it safe for a terminal.

@@ -6,6 +6,7 @@ use lock_core::inspect::{EntryState, FleetHolder, LockEntry, Waiter};
 use lock_core::{HolderInfo, LockKey, Mode, OwnerId};
 use serde_json::{Value, json};
 
+use crate::args::Filter;
 use crate::output::Table;
 use crate::values;
 use lock_core::store::text::{human, visible};
@@ -22,6 +23,7 @@ pub(crate) fn json(entry: &LockEntry, full_owner: bool) -> Value {
     let holder = &entry.holder;
     let mut record = json!({
         "key": entry.key.as_str(),
+        "lock": holder.lock(),
         "state": entry.state.as_str(),
         "mode": entry.mode.map(Mode::as_str),
         "site": holder.info.as_ref().map(|info| &*info.site),
@@ -56,6 +58,7 @@ pub(crate) fn holders_json(holders: &[FleetHolder], full_owners: bool) -> Value 
             "site": holder.info.as_ref().map(|info| &*info.site),
             "host": holder.info.as_ref().map(|info| &*info.host),
             "pid": holder.info.as_ref().map(|info| info.pid),
+            "held_for_seconds": holder.held_for.map(|time| time.as_secs_f64()),
             "ttl_left_seconds": holder.lease_left.map(|left| left.as_secs_f64()),
         });
         identify(&mut record, holder.owner, full_owners);
@@ -119,8 +122,36 @@ pub(crate) fn waiters(entry: &LockEntry) -> String {
 fn state(entry: &LockEntry) -> String {
     match entry.mode {
         Some(mode) if entry.state == EntryState::Shared => format!("shared, {}", mode.as_str()),
+        _ if has_said_so(entry) => "stuck".to_owned(),
         _ => entry.state.as_str().to_owned(),
     }
+}
+
+/// Returns whether a command under `lockctl run` has a lock for longer than it said.
+fn has_said_so(entry: &LockEntry) -> bool {
+    let promised = promised(entry.holder.site());
+    promised.is_some_and(|promised| entry.held_for.is_some_and(|age| age > promised))
+}
+
+/// Reads after what time a command under `lockctl run` counts as stuck.
+fn promised(site: &str) -> Option<Duration> {
+    let (_, seconds) = site.strip_prefix("lockctl run ")?.rsplit_once(" (stuck after ")?;
+    seconds.strip_suffix("s)")?.parse().ok().map(Duration::from_secs)
+}
+
+/// Returns whether a lock is held for longer than its command said, or without that for longer than usual.
+fn is_stuck(entry: &LockEntry) -> bool {
+    let usual = || entry.ttl.map(|ttl| ttl.saturating_mul(3).max(Duration::from_secs(30)));
+    let limit = promised(entry.holder.site()).or_else(usual);
+    limit.is_some_and(|limit| entry.held_for.is_some_and(|age| age > limit))
+}
+
+/// Returns whether a lock is among those that are asked for.
+pub(crate) fn is_wanted(entry: &LockEntry, filter: &Filter) -> bool {
+    filter.lock.as_deref().is_none_or(|name| entry.holder.lock() == Some(name))
+        && filter.site.as_deref().is_none_or(|site| entry.holder.site() == site)
+        && filter.older.is_none_or(|least| entry.held_for.is_some_and(|age| age > least))
+        && (!filter.stuck || is_stuck(entry))
 }
 
 /// Writes for how long a lock has been held, what is left of its lease, and by whom: call site, process and owner.
@@ -135,10 +166,11 @@ pub(crate) fn cells(entry: &LockEntry, full_owners: bool) -> [String; 5] {
 }
 
 pub(crate) fn holders_table(holders: &[FleetHolder], full_owners: bool) -> String {
-    let mut table = Table::new(&["HAS", "LEASE LEFT", "CALL SITE", "PROCESS", "OWNER"]);
+    let mut table = Table::new(&["HAS", "HELD FOR", "LEASE LEFT", "CALL SITE", "PROCESS", "OWNER"]);
     for holder in holders {
         table.row([
             mode(holder.mode),
+            holder.held_for.map_or(NOTHING.to_owned(), human),
             holder.lease_left.map_or("for ever".to_owned(), human),
             holder.info.as_ref().map_or(NOTHING.to_owned(), |info| info.site.to_string()),
             holder.info.as_ref().map_or(NOTHING.to_owned(), process),

@@ -79,11 +79,11 @@ class Pod:
         yield "now_timestamp_seconds", {}, unix(at)
         yield "start_timestamp_seconds", {}, unix(self.start)
         yield "sampler_last_run_timestamp_seconds", {}, unix(at - at % 1)
-        yield "backend_connected", {"node": STORE}, 0 if away else 1
+        yield "backend_connected", {"backend": STORE}, 0 if away else 1
         uptime = at - self.start
         down = max(0, min(at, OUTAGE[1]) - max(self.start, OUTAGE[0]))
-        yield "backend_errors_total", {"op": "acquire", "node": STORE, "kind": "unavailable"}, 3 * int(down)
-        yield "backend_command_seconds_count", {"node": STORE, "op": "acquire"}, 20 * int(uptime)
+        yield "backend_errors_total", {"op": "acquire", "backend": STORE, "kind": "unavailable"}, 3 * int(down)
+        yield "backend_command_seconds_count", {"backend": STORE, "op": "acquire"}, 20 * int(uptime)
         for lock in TAKEN_BY[self.job]:
             site = f"{self.job}::run"
             holds = self.held(lock, at)

@@ -49,7 +49,7 @@ def run(options):
          alert("LockAcquireTimeouts", WARNING, job="shop", cluster="eu", store="redis:6379#staging:", lock="order:<id>"))
 
     shop = {"cluster": "eu", "namespace": "prod", "job": "shop"}
-    away = {"node": "redis:6379", **shop}
+    away = {"backend": "redis:6379", **shop}
     locks = [f"lock-{number}" for number in range(5)]
     tell("a store that is away", [("pager", ["LockStoreUnreachable"])],
          alert("LockStoreUnreachable", CRITICAL, **away),
@@ -59,14 +59,30 @@ def run(options):
            for name, severity in [("LockLost", CRITICAL), ("LockRenewalsFailing", WARNING), ("LockReleaseAbandoned", WARNING)]])
     # The first group is sent at once. A group with both stores would wait for group_interval.
     tell("two stores that refuse", [("pager", ["LockStoreRefuses"]), ("pager", ["LockStoreRefuses"])],
-         *[alert("LockStoreRefuses", CRITICAL, node=node, cluster="eu", namespace="test", job="api") for node in ["one:1", "two:1"]])
+         *[alert("LockStoreRefuses", CRITICAL, backend=node, cluster="eu", namespace="test", job="api") for node in ["one:1", "two:1"]])
     tell("a loss in a service that reaches its store", [("pager", ["LockLost"])],
          alert("LockLost", CRITICAL, store="redis:6379", lock="lock-0", **{**away, "job": "other"}))
-    other = {"node": "other:6379", **shop}
+    other = {"backend": "other:6379", **shop}
     tell("what happens to the same service in another store",
          [("chat", ["LockRenewalsFailing"]), ("pager", ["LockLost"]), ("pager", ["LockStoreRefuses"])],
-         alert("LockLost", CRITICAL, store="other:6379", lock="lock-0", **other), alert("LockStoreRefuses", CRITICAL, **{**other, "node": "third:6379"}),
+         alert("LockLost", CRITICAL, store="other:6379", lock="lock-0", **other), alert("LockStoreRefuses", CRITICAL, **{**other, "backend": "third:6379"}),
          alert("LockRenewalsFailing", WARNING, store="other:6379", lock="lock-0", **other))
+
+    names = [f"lock-{number}" for number in range(50)]
+    tell("twelve locks behind one slow database", [("pager", ["LockManyStuck"])],
+         alert("LockManyStuck", CRITICAL, store="slow:6379"),
+         *[alert(name, severity, store="slow:6379", lock=lock, site="shop::charge", **shop) for lock in names[:12]
+           for name, severity in [("LockStuckWithWaiters", CRITICAL), ("LockStuck", WARNING), ("LockAcquireTimeouts", WARNING)]])
+    tell("a server that restarted empty", [("pager", ["LockManyLost"])],
+         alert("LockManyLost", CRITICAL, backend="empty:6379"), alert("LockFailover", WARNING, backend="empty:6379", **shop),
+         *[alert("LockLost", CRITICAL, store="empty:6379", lock=lock, backend="empty:6379", instance="a:1", reason="failover", **shop)
+           for lock in names])
+    starved = {"cluster": "eu", "namespace": "starved", "job": "shop"}
+    tell("a starved host", [("chat", ["LockWatchdogLate"]), ("pager", ["LockManyLost"])],
+         alert("LockWatchdogLate", WARNING, instance="s:1", **starved), alert("LockManyLost", CRITICAL, backend="well:6379"),
+         *[alert(name, severity, store="well:6379", lock=lock, backend="well:6379", **starved) for lock in names[:28]
+           for name, severity in [("LockLost", CRITICAL), ("LockLeaseNearlyLost", WARNING), ("LockRenewalsFailing", WARNING)]])
+    say("one cause that many locks have is one message")
     say("one stuck lock is one message, a store that is away is one, and what happens elsewhere is told")
 
 

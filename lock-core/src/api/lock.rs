@@ -355,6 +355,7 @@ impl LockRequest {
                 call_site,
                 ttl: self.options.ttl.into(),
                 stuck_after: self.options.stuck_threshold().into(),
+                wait_limit: self.options.wait.limit().map(Into::into),
                 origin: Arc::clone(&origin),
                 mode,
                 purpose,

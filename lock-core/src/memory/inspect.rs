@@ -87,9 +87,7 @@ impl State {
 
     fn shared_entry(&self, key: &LockKey, now: Timestamp) -> Option<LockEntry> {
         let phase = self.phases.get(key).filter(|phase| phase.is_live(now))?;
-        let mut holder = phase.holder(now);
-        holder.since = Some(time_of_day(phase.opened));
-        let mut entry = LockEntry::new(key.clone(), holder, time_of_day(now));
+        let mut entry = LockEntry::new(key.clone(), phase.holder(now), time_of_day(now));
         (entry.state, entry.units) = (EntryState::Shared, Some(phase.used()));
         entry.mode = self.fleet_sharers(key, now).last().and_then(|lasts_longest| lasts_longest.mode);
         Some(entry)

@@ -16,9 +16,8 @@ use lock_store::types::system::clock::Timestamp;
 pub(super) struct Phase {
     /// The token of all its holders.
     token: FencingToken,
-    /// The holder that began it, and the time.
+    /// The holder that began it.
     opener: HolderInfo,
-    pub(super) opened: Timestamp,
     /// In the order in which they came.
     holders: Vec<Sharer>,
 }
@@ -31,6 +30,7 @@ struct Sharer {
     mode: Mode,
     /// The inbox through which its process hears of waiters. `None` if it does not listen.
     inbox: Option<Arc<str>>,
+    since: Timestamp,
     expires: Timestamp,
 }
 
@@ -53,7 +53,7 @@ impl Phase {
     pub(super) fn holder(&self, now: Timestamp) -> Holder {
         let ends = self.holders.iter().map(|sharer| sharer.expires).max().unwrap_or(now);
         let mut holder = Holder::foreign(Some(ends.since(now)));
-        (holder.info, holder.token) = (Some(self.opener.clone()), Some(self.token));
+        (holder.info, holder.token, holder.shared) = (Some(self.opener.clone()), Some(self.token), true);
         holder
     }
 }
@@ -93,6 +93,7 @@ impl State {
             info: info.clone(),
             mode: claim.mode,
             inbox: ticket.as_ref().map(|ticket| Arc::clone(&ticket.inbox)),
+            since: now,
             expires: now.after(ttl),
         };
         if let Some(phase) = self.phases.get_mut(&claim.key) {
@@ -101,8 +102,7 @@ impl State {
         }
         let token = self.draw(request, now);
         self.locks.remove(&claim.key);
-        self.phases
-            .insert(claim.key.clone(), Phase { token, opener: info.clone(), opened: now, holders: vec![sharer] });
+        self.phases.insert(claim.key.clone(), Phase { token, opener: info.clone(), holders: vec![sharer] });
         self.sweep(now);
         token
     }
@@ -158,10 +158,9 @@ impl State {
         }
         let Some(slot) = self.locks.remove(key) else { return Renewal::Lost };
         let expires = slot.expires.max(now.after(claim.ttl));
-        let sharer =
-            Sharer { owner: Some(claim.owner), info: slot.info.clone(), mode: claim.mode, inbox: None, expires };
-        self.phases
-            .insert(key.clone(), Phase { token, opener: slot.info, opened: slot.granted, holders: vec![sharer] });
+        let (owner, info, since) = (Some(claim.owner), slot.info.clone(), slot.granted);
+        let sharer = Sharer { owner, info, mode: claim.mode, inbox: None, since, expires };
+        self.phases.insert(key.clone(), Phase { token, opener: slot.info, holders: vec![sharer] });
         self.move_on(key, now, None);
         if self.is_wanted(key) { Renewal::Wanted } else { Renewal::Renewed }
     }
@@ -204,6 +203,7 @@ impl State {
         let described = |sharer: &Sharer| {
             let mut holder = FleetHolder::new(sharer.owner, Some(sharer.expires.since(now)));
             (holder.info, holder.mode) = (Some(sharer.info.clone()), Some(sharer.mode));
+            holder.held_for = Some(now.since(sharer.since));
             holder
         };
         live.into_iter().map(described).collect()

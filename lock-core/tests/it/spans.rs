@@ -157,6 +157,8 @@ async fn an_acquire_and_a_hold_are_spans_of_their_caller() {
         ("path", "uncontended"),
         ("waited_seconds", "0.0"),
         ("token", &token),
+        ("store", "memory"),
+        ("otel.status_code", ""),
     ] {
         assert_eq!(acquire.fields.get(field), value, "{field}");
     }
@@ -165,7 +167,9 @@ async fn an_acquire_and_a_hold_are_spans_of_their_caller() {
     assert!(!hold.closed && hold.inside == ["request"], "{hold:?}");
     assert_eq!((hold.fields.get("key"), hold.fields.get("token")), ("lock:user:7", token.as_str()));
     let owner = hold.fields.get("owner");
-    assert!(owner.starts_with("OwnerId(") && owner.len() < 20, "{owner} proves ownership");
+    let is_short = owner.len() == 4 && owner.bytes().all(|digit| digit.is_ascii_hexdigit());
+    assert!(is_short, "{owner} is the beginning of the identity, as in lockctl, and proves nothing");
+    assert_eq!(hold.fields.get("store"), "memory");
 
     guard.release().await.unwrap();
     let hold = collector.spans("lock_hold").remove(0);
@@ -209,6 +213,8 @@ async fn a_wait_in_vain_names_the_holder() {
     let spans = collector.spans("lock_acquire");
     let outcomes: Vec<_> = spans.iter().map(|span| span.fields.get("outcome")).collect();
     assert_eq!(outcomes, ["acquired", "timeout", "cancelled", "busy"]);
+    let statuses: Vec<_> = spans.iter().map(|span| span.fields.get("otel.status_code")).collect();
+    assert_eq!(statuses, ["", "ERROR", "", ""], "only a wait in vain is an error");
     assert!(spans.iter().all(|span| span.closed), "{spans:?}");
     assert_eq!(spans[1].fields.get("waited_seconds"), "2.0");
     for span in &spans[1..] {
@@ -226,6 +232,7 @@ async fn a_loss_is_a_warning_inside_the_hold() {
     guard.lost().await;
     let hold = collector.spans("lock_hold").remove(0);
     assert_eq!((hold.fields.get("outcome"), hold.fields.get("held_seconds")), ("max_hold", "5.0"));
+    assert_eq!(hold.fields.get("otel.status_code"), "ERROR");
     let told = collector.told();
     let warning = told.values().find(|told| told.fields.get("message").contains("lost while it was held")).unwrap();
     assert_eq!(warning.inside, ["lock_hold"]);

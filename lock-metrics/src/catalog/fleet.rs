@@ -71,6 +71,18 @@ pub(crate) static COMMANDS_STUCK: Metric = gauge(
     PER_LOCK,
     "Commands under `lockctl run --stuck-after` that are older than that.",
 );
+pub(crate) static COMMANDS_STUCK_WAITERS: Metric = gauge(
+    "distributed_lock_inspector_commands_stuck_waiters",
+    MetricUnit::Count,
+    PER_LOCK,
+    "Processes that queue for the locks of exactly those commands; those that poll are not seen.",
+);
+pub(crate) static OLDEST_PIN: Metric = gauge(
+    "distributed_lock_inspector_oldest_pin_start_timestamp_seconds",
+    MetricUnit::Seconds,
+    &["lock", "store", "session"],
+    "When the oldest open transaction that has pinned the lock began, by its session in PostgreSQL; absent if there is none, and for stores without pins.",
+);
 pub(crate) static JOB_OVERDUE: Metric = gauge(
     "distributed_lock_inspector_job_overdue_seconds",
     MetricUnit::Seconds,
@@ -107,6 +119,8 @@ pub(super) static FLEET: &[&Metric] = &[
     &KEYS_WITHOUT_TTL,
     &COMMANDS,
     &COMMANDS_STUCK,
+    &COMMANDS_STUCK_WAITERS,
+    &OLDEST_PIN,
     &JOB_OVERDUE,
     &SCAN_DURATION,
     &TRUNCATED,

@@ -35,21 +35,21 @@ pub(crate) static STUCK_WAITERS: Metric = Metric::new(
     MetricKind::Gauge,
     MetricUnit::Count,
     &["lock", "store", "site"],
-    "Acquires of this process that wait for exactly a key that this call site holds for too long, themselves for longer than half of the waits for this lock take, or than 5 s where too few are known.",
+    "Acquires of this process that wait for exactly a key that this call site holds for too long: for long themselves, or timed out within the last minute. A wait is long after 5 s or half of its own limit, or after what half of the waits for this lock take, if that is longer and the limit allows it.",
 );
 pub(crate) static WAITING_ON_HOLD: Metric = Metric::new(
     "distributed_lock_waiting_on_oldest_hold",
     MetricKind::Gauge,
     MetricUnit::Count,
     &["lock", "store", "holder_site"],
-    "Of the acquires that wait now for this call site, those that wait for exactly its oldest hold in somebody's way, for longer than half of the waits for this lock take, or than 5 s where too few are known.",
+    "Of the acquires that wait now for this call site, those that wait for exactly its oldest hold in somebody's way: for long, as in stuck_waiters, or timed out within the last minute. If the start of no hold is known, as for readers and permits, all of them.",
 );
 pub(crate) static WAITING_ON_HOLD_START: Metric = Metric::new(
     "distributed_lock_waiting_on_oldest_hold_start_timestamp_seconds",
     MetricKind::Gauge,
     MetricUnit::Seconds,
     &["lock", "store", "holder_site"],
-    "When that hold was granted, by the clock of the store; absent if nobody waits, or if nobody wrote it down.",
+    "When that hold was granted, by the clock of the store; absent if nobody waits, if nobody wrote it down, and for readers and permits, whose members came at different times.",
 );
 pub(crate) static PERMITS_HELD: Metric = Metric::new(
     "distributed_lock_permits_held",

@@ -14,7 +14,8 @@ pub(crate) use live::{
     STUCK_WAITERS, WAITERS, WAITING_ON, WAITING_ON_HOLD, WAITING_ON_HOLD_START, WAITING_ON_OLDEST,
 };
 pub(crate) use primitives::{
-    CANDIDATES, DEADLOCKS, JOB_LAST_SUCCESS, JOB_PERIOD, LEADER, ORDER_EDGE, ORDER_INVERSIONS, PERMITS_LIMIT, STRIPES,
+    CANDIDATES, CANDIDATES_LED, DEADLOCKS, JOB_LAST_SUCCESS, JOB_PERIOD, LEADER, ORDER_EDGE, ORDER_INVERSIONS,
+    PERMITS_LIMIT, STRIPES,
 };
 pub(crate) use process::{BUILD_INFO, NOW, SAMPLER_LAST_RUN, START, STORE_NOW};
 pub(crate) use topology::{
@@ -201,13 +202,13 @@ pub(crate) static FENCING_REGRESSIONS: Metric = Metric::new(
     MetricKind::Counter,
     MetricUnit::Count,
     &["lock", "store"],
-    "Grants whose fencing token was not greater than one seen before: the store lost data.",
+    "Grants whose fencing token was not greater than one of the same key before: the store lost data.",
 );
 pub(crate) static BACKEND_ERRORS: Metric = Metric::new(
     "distributed_lock_backend_errors_total",
     MetricKind::Counter,
     MetricUnit::Count,
-    &["op", "node", "kind"],
+    &["op", "backend", "kind"],
     "Commands to the store that failed.",
 );
 pub(crate) static LABEL_OVERFLOW: Metric = Metric::new(
@@ -265,7 +266,7 @@ pub(crate) static COMMAND: Metric = Metric::new(
         0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
     ]),
     MetricUnit::Seconds,
-    &["op", "node"],
+    &["op", "backend"],
     "Time from sending a command to the store to its answer or failure.",
 );
 pub(crate) static STUCK_AFTER: Metric = Metric::new(
@@ -293,15 +294,15 @@ pub(crate) static CONNECTED: Metric = Metric::new(
     "distributed_lock_backend_connected",
     MetricKind::Gauge,
     MetricUnit::Count,
-    &["node"],
-    "1 while the watchdog's connection to the node is up, else 0.",
+    &["backend"],
+    "1 while the watchdog's connection to the server is up, else 0; absent for the in-memory store, which has no server.",
 );
 pub(crate) static EVICTION_POLICY: Metric = Metric::new(
     "distributed_lock_backend_eviction_policy_info",
     MetricKind::Gauge,
     MetricUnit::Count,
-    &["node", "policy"],
-    "Nodes that may evict locks under memory pressure, with their maxmemory-policy; always 1, absent where it is noeviction.",
+    &["backend", "policy"],
+    "Nodes that may evict locks under memory pressure, with their maxmemory-policy; always 1, absent where it is noeviction, and for PostgreSQL, which never evicts.",
 );
 static CATALOG: &[&Metric] = &[
     &ACQUISITIONS,
@@ -363,6 +364,7 @@ static CATALOG: &[&Metric] = &[
     &STRIPES,
     &LEADER,
     &CANDIDATES,
+    &CANDIDATES_LED,
     &JOB_LAST_SUCCESS,
     &JOB_PERIOD,
     &DEADLOCKS,

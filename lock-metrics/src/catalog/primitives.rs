@@ -30,6 +30,13 @@ pub(crate) static CANDIDATES: Metric = Metric::new(
     &["lock", "store"],
     "Candidates of this process that wait to lead the election.",
 );
+pub(crate) static CANDIDATES_LED: Metric = Metric::new(
+    "distributed_lock_candidates_led",
+    MetricKind::Gauge,
+    MetricUnit::Count,
+    &["lock", "store"],
+    "Of those candidates, the ones to which the store named a leader that uses this library.",
+);
 pub(crate) static JOB_LAST_SUCCESS: Metric = Metric::new(
     "distributed_lock_last_success_timestamp_seconds",
     MetricKind::Gauge,

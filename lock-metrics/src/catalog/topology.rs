@@ -6,97 +6,97 @@ pub(crate) static FAILOVERS: Metric = Metric::new(
     "distributed_lock_failovers_total",
     MetricKind::Counter,
     MetricUnit::Count,
-    &["node"],
-    "How often another server took over a node, or it was started again: its data had another history, and locks may be missing.",
+    &["backend"],
+    "How often another server took over a node, or it was started again: its data had another history, and locks may be missing. 0 for PostgreSQL, whose failovers change the server in store_info.",
 );
 pub(crate) static STORE_INFO: Metric = Metric::new(
     "distributed_lock_store_info",
     MetricKind::Gauge,
     MetricUnit::Count,
     &["store", "server", "version", "topology"],
-    "1 for the server behind a store, as this process finds it: the first digits of the id of its data (master_replid), which a restart and a failover change.",
+    "1 for the server behind a store, as this process finds it: the first digits of the id of its data (of Redis master_replid, which a restart and a failover change; of PostgreSQL timeline and system identifier); absent for the in-memory store.",
 );
 pub(crate) static TOPOLOGY_CHANGES: Metric = Metric::new(
     "distributed_lock_topology_changes_total",
     MetricKind::Counter,
     MetricUnit::Count,
-    &["node", "change"],
+    &["backend", "change"],
     "How often it changed who serves which locks.",
 );
 pub(crate) static REDIRECTIONS: Metric = Metric::new(
     "distributed_lock_redirections_total",
     MetricKind::Counter,
     MetricUnit::Count,
-    &["node", "kind"],
+    &["backend", "kind"],
     "How often a master of a cluster sent a command elsewhere, or had it sent again.",
 );
 pub(crate) static SLOTS_OPEN: Metric = Metric::new(
     "distributed_lock_slots_open",
     MetricKind::Gauge,
     MetricUnit::Count,
-    &["node"],
+    &["backend"],
     "Slots that the master of a cluster is giving away or taking over: new locks in them have to wait.",
 );
 pub(crate) static REPLICAS: Metric = Metric::new(
     "distributed_lock_replicas",
     MetricKind::Gauge,
     MetricUnit::Count,
-    &["node"],
+    &["backend"],
     "Replicas that are connected to the node.",
 );
 pub(crate) static MIN_REPLICAS: Metric = Metric::new(
     "distributed_lock_min_replicas",
     MetricKind::Gauge,
     MetricUnit::Count,
-    &["node"],
+    &["backend"],
     "Without how many connected replicas the node refuses writes (min-replicas-to-write).",
 );
 pub(crate) static CONFIRM: Metric = Metric::new(
     "distributed_lock_confirm_seconds",
     MetricKind::Histogram(&[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0]),
     MetricUnit::Seconds,
-    &["node"],
+    &["backend"],
     "Time until replicas or disks had confirmed what the node had executed, or had not.",
 );
 pub(crate) static CONFIRM_SHORTFALLS: Metric = Metric::new(
     "distributed_lock_confirm_shortfalls_total",
     MetricKind::Counter,
     MetricUnit::Count,
-    &["node"],
+    &["backend"],
     "How often too few replicas or disks confirmed: those grants were undone, those renewals did not count.",
 );
 pub(crate) static QUORUM_MEMBERS: Metric = Metric::new(
     "distributed_lock_quorum_members",
     MetricKind::Gauge,
     MetricUnit::Count,
-    &["node", "state"],
+    &["backend", "state"],
     "Members of the quorum: those that count, those that do not yet because they lost their data, those away, and those where a list is in use that does not fit.",
 );
 pub(crate) static QUORUM_MAJORITY: Metric = Metric::new(
     "distributed_lock_quorum_majority",
     MetricKind::Gauge,
     MetricUnit::Count,
-    &["node"],
+    &["backend"],
     "How many members of the quorum must grant a lock.",
 );
 pub(crate) static QUORUM_DEGRADED_HOLDS: Metric = Metric::new(
     "distributed_lock_quorum_degraded_holds",
     MetricKind::Gauge,
     MetricUnit::Count,
-    &["node"],
+    &["backend"],
     "Locks that this process holds, and that not every member of the quorum confirmed when they were last renewed.",
 );
 pub(crate) static QUORUM_REPAIRS: Metric = Metric::new(
     "distributed_lock_quorum_repairs_total",
     MetricKind::Counter,
     MetricUnit::Count,
-    &["node"],
+    &["backend"],
     "Claims that a member of a quorum had lost, and was given again.",
 );
 pub(crate) static QUORUM_ROUNDS: Metric = Metric::new(
     "distributed_lock_quorum_rounds_total",
     MetricKind::Counter,
     MetricUnit::Count,
-    &["node", "phase"],
+    &["backend", "phase"],
     "Rounds of votes: the first of each attempt, and the second where the members had given different tokens.",
 );

@@ -2,6 +2,7 @@
 
 mod classify;
 mod command;
+mod count;
 
 use std::convert::Infallible;
 use std::fmt;
@@ -11,17 +12,15 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use lock_core::inspect::{EntryState, FleetReader, LockEntry, ScanOptions};
+use lock_core::inspect::{FleetReader, ScanOptions};
 use lock_core::{Clock, LockError, LockGuard, LockKey, LockLabel, LockManager, sites};
 use tokio::sync::oneshot;
 
 use crate::inspector::classify::Classes;
-use crate::inspector::command::Command;
 use crate::install::error::InstallError;
 use crate::install::handle::MetricsHandle;
 use crate::state::fleet::{Fleet, FleetLock, MAX_FLEET_LOCKS};
 use crate::state::{Core, INSPECTOR_KEY, OTHER};
-use crate::words::labels::mode_of;
 use crate::words::time::Moment;
 
 /// The lease of the election. After a crash, another instance takes over within this time and one interval.
@@ -335,39 +334,6 @@ impl FleetInspector {
         found.overflow += u64::from(!room);
         let name = if room { name } else { OTHER };
         Some(found.locks.entry(name.to_owned()).or_default())
-    }
-}
-
-impl FleetLock {
-    fn add(&mut self, entry: &LockEntry, now: Moment) {
-        // If one queue could not be read, every sum with it is unknown.
-        let waiters = entry.waiters.map(|waiters| u32::try_from(waiters).unwrap_or(u32::MAX));
-        self.waiters = self.waiters.zip(waiters).map(|(known, more)| known.saturating_add(more));
-        if entry.is_without_ttl() {
-            self.without_ttl = self.without_ttl.saturating_add(1);
-        }
-        // A released key that only stays taken for the rest of its `min_hold` has no holder.
-        if entry.state == EntryState::Kept {
-            return;
-        }
-        if let Some(mode) = entry.mode {
-            let held = &mut self.held[mode_of(mode)];
-            *held = Some(held.unwrap_or(0).saturating_add(1));
-        }
-        if let Some(command) = Command::of(entry.holder.site()) {
-            let is_stuck = command.stuck_after.is_some_and(|limit| entry.held_for.is_some_and(|age| age > limit));
-            self.commands = [self.commands[0] + 1, self.commands[1] + u32::from(is_stuck)];
-        }
-        if let Some(age) = entry.held_for {
-            let since = now.before(age);
-            self.oldest_hold = self.oldest_hold.earlier(since);
-            if let Some(waiters @ 1..) = waiters {
-                self.note_waited(entry.holder.site(), since, waiters);
-            }
-        }
-        if let Some(left) = entry.holder.ttl_left {
-            self.min_ttl = Some(self.min_ttl.map_or(left, |shortest| shortest.min(left)));
-        }
     }
 }
 

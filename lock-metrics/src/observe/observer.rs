@@ -139,7 +139,8 @@ impl Core {
     }
 
     fn wait_started(&self, event: &LockEvent<'_>) {
-        let mut row = self.begin(event, Phase::Waiting { since: Moment::coarse(), holder: None });
+        let phase = Phase::Waiting { since: Moment::coarse(), limit: event.wait_limit, holder: None };
+        let mut row = self.begin(event, phase);
         // This is code of the application, so it runs before a shard is locked. It runs here because the caller is
         // running: later events may come from another thread.
         row.trace = self.settings.traces.current().map(Box::new);
@@ -173,6 +174,9 @@ impl Core {
         drop(shard);
         if let (Some(row), Some(waited), Some(holder)) = (&row, waited, holder) {
             self.contention.note(event.key, [row.family(), row.site()], holder, waited, outcome);
+            if outcome == "timeout" {
+                self.timeouts.note(event.key, row.family(), holder);
+            }
         }
         // Freed after the shard is unlocked.
         drop(row);
@@ -217,6 +221,7 @@ impl Core {
             charge(counts, charged, *waited);
         }
         drop(shard);
+        self.timeouts.forget(event.key, numbers[0]);
         if let Some(holder) = blamed {
             self.contention.note(event.key, numbers, holder, *waited, ACQUIRE_OUTCOMES[ACQUIRED]);
         }

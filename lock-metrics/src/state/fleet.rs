@@ -43,10 +43,12 @@ pub(crate) struct FleetLock {
     pub(crate) min_ttl: Option<Duration>,
     pub(crate) without_ttl: u32,
     /// Held by commands of `lockctl run`, for which no process exports metrics. The second number counts those that are
-    /// older than their own threshold.
-    pub(crate) commands: [u32; 2],
+    /// older than their own threshold, the third the processes that queue for those.
+    pub(crate) commands: [u32; 3],
     /// How long a run of the job has been missing, for the latest job of that name. `None` if it is not a job.
     pub(crate) job_overdue: Option<Duration>,
+    /// The oldest pin of an open transaction: its session, and when it began.
+    pub(crate) oldest_pin: Option<(String, Moment)>,
     /// By the holder's call site: when the oldest hold with a queue began, and how many processes are in the queue.
     pub(crate) waited: BTreeMap<String, (Moment, u32)>,
 }
@@ -59,8 +61,9 @@ impl Default for FleetLock {
             oldest_hold: Moment::default(),
             min_ttl: None,
             without_ttl: 0,
-            commands: [0; 2],
+            commands: [0; 3],
             job_overdue: None,
+            oldest_pin: None,
             waited: BTreeMap::new(),
         }
     }
@@ -90,6 +93,14 @@ impl FleetLock {
     pub(crate) fn emptied(&self) -> Self {
         let (held, job_overdue) = (self.held.map(|held| held.map(|_| 0)), self.job_overdue.map(|_| Duration::ZERO));
         Self { held, job_overdue, ..Self::default() }
+    }
+
+    /// Notes a pin of an open transaction.
+    #[cfg_attr(not(feature = "inspector"), expect(dead_code, reason = "only inspectors find anything"))]
+    pub(crate) fn note_pin(&mut self, session: &str, since: Moment) {
+        if self.oldest_pin.as_ref().is_none_or(|(_, oldest)| since < *oldest) {
+            self.oldest_pin = Some((session.to_owned(), since));
+        }
     }
 
     /// Notes a hold that processes queue for.

@@ -9,6 +9,7 @@ pub(crate) mod node;
 pub(crate) mod recovered;
 pub(crate) mod store;
 pub(crate) mod table;
+pub(crate) mod timeouts;
 pub(crate) mod uses;
 
 use std::collections::BTreeMap;
@@ -24,6 +25,7 @@ use crate::state::node::Node;
 use crate::state::recovered::Recovered;
 use crate::state::store::Store;
 use crate::state::table::{Hold, Row, Table};
+use crate::state::timeouts::Timeouts;
 use crate::state::uses::Edges;
 use crate::words::checked::Checked;
 use crate::words::labels::{self, place};
@@ -71,6 +73,7 @@ pub(crate) struct Core {
     pub(crate) deadlocks: [AtomicU64; labels::DEADLOCK_ROLES.len()],
     pub(crate) edges: Edges,
     pub(crate) contention: Contention,
+    pub(crate) timeouts: Timeouts,
     /// The last findings of the elected inspectors of this process, by store.
     pub(crate) fleet: Mutex<BTreeMap<String, Fleet>>,
     /// When counting began.
@@ -99,6 +102,7 @@ impl Core {
             deadlocks: Default::default(),
             edges: Edges::default(),
             contention: Contention::default(),
+            timeouts: Timeouts::default(),
             fleet: Mutex::default(),
             start: Moment::now(),
             last_run: AtomicU64::new(0),

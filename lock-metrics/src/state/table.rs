@@ -131,8 +131,9 @@ impl Role {
 /// The progress of an acquire.
 #[derive(Clone, Debug)]
 pub(crate) enum Phase {
-    /// The acquire waits, for this holder if one was seen. Boxed because most acquires never see one.
-    Waiting { since: Moment, holder: Option<Box<Holder>> },
+    /// The acquire waits for as long as the limit, for this holder if one was seen. Boxed because most acquires never see
+    /// one.
+    Waiting { since: Moment, limit: Option<Duration>, holder: Option<Box<Holder>> },
     /// The acquire holds the lock.
     Held(Hold),
 }

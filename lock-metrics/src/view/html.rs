@@ -167,7 +167,8 @@ fn write_row(out: &mut String, Shown { live, trace_link, waiters, fleet_waiters 
             let left = if lease_left.is_zero() { "over, not renewed".to_owned() } else { human(*lease_left) };
             let mut note = String::new();
             if let Some(fleet) = fleet_waiters {
-                write!(note, "<small>here; {fleet} processes in the queue of the fleet</small>")?;
+                let processes = if *fleet == 1 { "process" } else { "processes" };
+                write!(note, "<small>here; {fleet} {processes} in the queue of the fleet</small>")?;
             }
             if *stuck {
                 let command = lockctl(key);

@@ -103,7 +103,7 @@ impl LiveLock {
             (Role::Leader, Phase::Waiting { .. }) => Some("candidate"),
         };
         let (since, state) = match row.phase {
-            Phase::Waiting { since, holder } => (since, LiveState::Waiting { waits_for: holder.map(|seen| *seen) }),
+            Phase::Waiting { since, holder, .. } => (since, LiveState::Waiting { waits_for: holder.map(|seen| *seen) }),
             Phase::Held(hold) => {
                 let state = LiveState::Held {
                     token: hold.token,

@@ -106,25 +106,25 @@ async fn what_happens_to_the_members_of_a_quorum_is_exported() {
     let guard = locks.lock("k").with_ttl(ttl).await.unwrap();
     tokio::time::sleep(ttl).await;
     let scrape = Scrape::read(&metrics.render());
-    let of = |scrape: &Scrape, name, state| scrape.get(name, &[("node", "a,b,c"), ("state", state)]);
+    let of = |scrape: &Scrape, name, state| scrape.get(name, &[("backend", "a,b,c"), ("state", state)]);
     let members =
         |scrape: &Scrape| ["counted", "excluded", "away", "disagrees"].map(|state| of(scrape, "quorum_members", state));
     assert_eq!(members(&scrape), [3.0, 0.0, 0.0, 0.0]);
-    assert_eq!(scrape.get("quorum_majority", &[("node", "a,b,c")]), 2.0);
-    assert_eq!(scrape.get("quorum_degraded_holds", &[("node", "a,b,c")]), 0.0);
-    let rounds = |phase| scrape.get("quorum_rounds_total", &[("node", "a,b,c"), ("phase", phase)]);
+    assert_eq!(scrape.get("quorum_majority", &[("backend", "a,b,c")]), 2.0);
+    assert_eq!(scrape.get("quorum_degraded_holds", &[("backend", "a,b,c")]), 0.0);
+    let rounds = |phase| scrape.get("quorum_rounds_total", &[("backend", "a,b,c"), ("phase", phase)]);
     assert!(rounds("first") >= 1.0 && rounds("second") <= rounds("first"), "{} {}", rounds("first"), rounds("second"));
-    assert_eq!(scrape.get("quorum_repairs_total", &[("node", "a")]), 0.0);
+    assert_eq!(scrape.get("quorum_repairs_total", &[("backend", "a")]), 0.0);
     // It is given the claim again by the next renewal, and says at the next vote that its data are young.
     stores[0].1.lose_data();
     tokio::time::sleep(ttl).await;
     drop(locks.lock("other").with_ttl(ttl).await.unwrap());
     tokio::time::sleep(ttl).await;
     let scrape = Scrape::read(&metrics.render());
-    let repairs = |node| scrape.get("quorum_repairs_total", &[("node", node)]);
+    let repairs = |node| scrape.get("quorum_repairs_total", &[("backend", node)]);
     assert_eq!(["a", "b", "c"].map(repairs), [1.0, 0.0, 0.0]);
     assert_eq!(members(&scrape), [2.0, 1.0, 0.0, 0.0]);
-    assert_eq!(scrape.get("quorum_degraded_holds", &[("node", "a,b,c")]), 0.0, "it was given the claim again");
+    assert_eq!(scrape.get("quorum_degraded_holds", &[("backend", "a,b,c")]), 0.0, "it was given the claim again");
     guard.release().await.unwrap();
 }
 
@@ -153,7 +153,7 @@ async fn slots_that_move_and_the_redirections_of_their_old_masters_are_counted()
     assert_eq!(total("topology_changes_total", ("change", "slots")), 0.0, "the first look is no change");
     for master in cluster.masters() {
         let node = format!("127.0.0.1:{}", master.port());
-        let open = || Scrape::read(&metrics.render()).find("slots_open", &[("node", &node)]);
+        let open = || Scrape::read(&metrics.render()).find("slots_open", &[("backend", &node)]);
         eventually("each end of the open slot is counted", || (open() == Some(1.0)).then_some(()));
     }
     cluster.close_slot(&stuck, 0, 1);

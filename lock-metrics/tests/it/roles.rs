@@ -75,7 +75,7 @@ fn who_stands_for_a_role_does_not_wait_for_a_lock() {
         .collect();
     let seen = Scrape::read(&metrics.render());
     let of = |name| seen.get(name, &[("lock", "billing")]);
-    assert_eq!((of("candidates"), of("leader")), (12.0, 1.0));
+    assert_eq!((of("candidates"), of("candidates_led"), of("leader")), (12.0, 12.0, 1.0));
     assert_eq!((of("waiters"), of("oldest_wait_start_timestamp_seconds")), (0.0, 0.0));
     assert_eq!(seen.find("waiting_on", &[("lock", "billing")]), None);
     let page: serde_json::Value = serde_json::from_str(&metrics.locks_json()).unwrap();

@@ -97,6 +97,7 @@ fn a_wait_is_charged_to_the_site_that_held() {
             "wait_seconds_count{failed} 2",
             "wait_seconds_sum{acquired} 2",
             "wait_seconds_sum{failed} 6",
+            "waiting_on_oldest_hold{foreign} 1",
         ],
     );
 }
@@ -276,25 +277,25 @@ fn notices() {
     let scrape = Scrape::read(&metrics.render());
     assert_eq!(scrape.moved(LOCK), ["fencing_regressions_total{} 1", "unlocked_runs_total{} 1"]);
     assert_eq!(scrape.get("fencing_rejections_total", &[]), 1.0);
-    assert_eq!(scrape.get("backend_command_seconds_count", &[("op", "acquire"), ("node", node)]), 1.0);
-    let errors = |op, kind| scrape.get("backend_errors_total", &[("op", op), ("node", node), ("kind", kind)]);
+    assert_eq!(scrape.get("backend_command_seconds_count", &[("op", "acquire"), ("backend", node)]), 1.0);
+    let errors = |op, kind| scrape.get("backend_errors_total", &[("op", op), ("backend", node), ("kind", kind)]);
     assert_eq!([errors("renew", "unavailable"), errors("renew", "misconfigured")], [1.0, 0.0]);
     assert_eq!(errors("acquire", "unavailable"), 0.0, "another kind of command");
     // No event about the connection was sent, so no state is exported.
-    assert_eq!(scrape.find("backend_connected", &[("node", node)]), None);
+    assert_eq!(scrape.find("backend_connected", &[("backend", node)]), None);
     observer.on_notice(&Notice::Connection { node, up: true });
-    assert_eq!(Scrape::read(&metrics.render()).get("backend_connected", &[("node", node)]), 1.0);
+    assert_eq!(Scrape::read(&metrics.render()).get("backend_connected", &[("backend", node)]), 1.0);
     observer.on_notice(&Notice::Connection { node, up: false });
     observer.on_notice(&Notice::EvictionPolicy { node, policy: "allkeys-lru" });
     observer.on_notice(&Notice::EvictionPolicy { node, policy: "volatile-ttl" });
     let scrape = Scrape::read(&metrics.render());
-    assert_eq!(scrape.get("backend_connected", &[("node", node)]), 0.0);
-    let policy = |policy| scrape.find("backend_eviction_policy_info", &[("node", node), ("policy", policy)]);
+    assert_eq!(scrape.get("backend_connected", &[("backend", node)]), 0.0);
+    let policy = |policy| scrape.find("backend_eviction_policy_info", &[("backend", node), ("policy", policy)]);
     assert_eq!([policy("allkeys-lru"), policy("volatile-ttl")], [None, Some(1.0)]);
     observer.on_notice(&Notice::EvictionPolicy { node, policy: "noeviction" });
     let scrape = Scrape::read(&metrics.render());
-    assert_eq!(scrape.find("backend_eviction_policy_info", &[("node", node)]), None, "what is over is absent");
-    assert_eq!(scrape.find("replicas", &[("node", node)]), None, "nobody has said how many");
+    assert_eq!(scrape.find("backend_eviction_policy_info", &[("backend", node)]), None, "what is over is absent");
+    assert_eq!(scrape.find("replicas", &[("backend", node)]), None, "nobody has said how many");
     let second = Duration::from_secs(1);
     for (replicas, enough) in [(2, true), (1, false)] {
         observer.on_notice(&Notice::Failover { node });
@@ -303,31 +304,31 @@ fn notices() {
         observer.on_notice(&Notice::Confirmation { node, elapsed: second, enough });
     }
     let scrape = Scrape::read(&metrics.render());
-    assert_eq!(scrape.get("failovers_total", &[("node", node)]), 2.0);
-    assert_eq!(scrape.get("topology_changes_total", &[("node", node), ("change", "master_moved")]), 2.0);
-    assert_eq!(scrape.get("replicas", &[("node", node)]), 1.0);
-    assert_eq!(scrape.get("min_replicas", &[("node", node)]), 1.0);
-    assert_eq!(scrape.get("confirm_seconds_count", &[("node", node)]), 2.0);
-    assert_eq!(scrape.get("confirm_shortfalls_total", &[("node", node)]), 1.0);
+    assert_eq!(scrape.get("failovers_total", &[("backend", node)]), 2.0);
+    assert_eq!(scrape.get("topology_changes_total", &[("backend", node), ("change", "master_moved")]), 2.0);
+    assert_eq!(scrape.get("replicas", &[("backend", node)]), 1.0);
+    assert_eq!(scrape.get("min_replicas", &[("backend", node)]), 1.0);
+    assert_eq!(scrape.get("confirm_seconds_count", &[("backend", node)]), 2.0);
+    assert_eq!(scrape.get("confirm_shortfalls_total", &[("backend", node)]), 1.0);
     observer.on_notice(&Notice::SlotsMoved { node, times: 2 });
     observer.on_notice(&Notice::SlotsMoved { node, times: 3 });
     observer.on_notice(&Notice::Redirected { node, kind: "ask", times: 2 });
     observer.on_notice(&Notice::Redirected { node, kind: "ask", times: 1 });
     observer.on_notice(&Notice::Redirected { node, kind: "unheard of", times: 1 });
     let scrape = Scrape::read(&metrics.render());
-    assert_eq!(scrape.get("topology_changes_total", &[("node", node), ("change", "slots")]), 5.0);
-    let redirections = |kind| scrape.get("redirections_total", &[("node", node), ("kind", kind)]);
+    assert_eq!(scrape.get("topology_changes_total", &[("backend", node), ("change", "slots")]), 5.0);
+    let redirections = |kind| scrape.get("redirections_total", &[("backend", node), ("kind", kind)]);
     assert_eq!(["moved", "ask", "try_again", "no_master"].map(redirections), [0.0, 3.0, 0.0, 0.0]);
-    assert_eq!(scrape.find("slots_open", &[("node", node)]), None, "nobody has said how many");
+    assert_eq!(scrape.find("slots_open", &[("backend", node)]), None, "nobody has said how many");
     for slots in [2, 1] {
         observer.on_notice(&Notice::SlotsOpen { node, slots });
-        assert_eq!(Scrape::read(&metrics.render()).get("slots_open", &[("node", node)]), f64::from(slots));
+        assert_eq!(Scrape::read(&metrics.render()).get("slots_open", &[("backend", node)]), f64::from(slots));
     }
     observer.on_notice(&Notice::NodeLeft { node });
     let scrape = Scrape::read(&metrics.render());
-    assert_eq!(scrape.find("backend_connected", &[("node", node)]), None, "a node that left is not down");
-    assert_eq!(scrape.find("replicas", &[("node", node)]), None);
-    assert_eq!(scrape.find("slots_open", &[("node", node)]), None);
+    assert_eq!(scrape.find("backend_connected", &[("backend", node)]), None, "a node that left is not down");
+    assert_eq!(scrape.find("replicas", &[("backend", node)]), None);
+    assert_eq!(scrape.find("slots_open", &[("backend", node)]), None);
 }
 
 #[test]

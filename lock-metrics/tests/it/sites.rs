@@ -68,6 +68,7 @@ fn every_series_of_an_annotated_function_starts_at_zero() {
                 "stripes",
                 "leader",
                 "candidates",
+                "candidates_led",
                 "last_success_timestamp_seconds",
                 "job_period_seconds",
             ];

@@ -51,5 +51,5 @@ fn nothing_is_lost_between_threads() {
         assert_eq!(scrape.get("releases_total", &[("lock", lock), ("outcome", "dropped")]), each / 2.0);
         assert_eq!(scrape.get("held", &[("lock", lock)]), 0.0);
     }
-    assert_eq!(scrape.get("backend_command_seconds_count", &[("op", "acquire"), ("node", "n")]), 3.0 * each);
+    assert_eq!(scrape.get("backend_command_seconds_count", &[("op", "acquire"), ("backend", "n")]), 3.0 * each);
 }

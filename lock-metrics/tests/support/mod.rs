@@ -23,6 +23,7 @@ pub(crate) struct Acquire<'a, O> {
     pub(crate) site: &'a str,
     pub(crate) ttl: Duration,
     pub(crate) stuck_after: Duration,
+    pub(crate) wait_limit: Option<Duration>,
     pub(crate) mode: Mode,
     pub(crate) purpose: Purpose,
     pub(crate) store: &'a str,
@@ -39,6 +40,7 @@ impl<'a, O: LockObserver> Acquire<'a, O> {
             site: "shop::charge",
             ttl: Duration::from_secs(10),
             stuck_after: Duration::from_secs(60),
+            wait_limit: None,
             mode: Mode::Exclusive,
             purpose: Purpose::Lock,
             store: "memory",
@@ -65,6 +67,7 @@ impl<'a, O: LockObserver> Acquire<'a, O> {
         let mut event = LockEvent::new(self.attempt, &self.label, &self.key, self.site, kind);
         event.ttl = self.ttl;
         event.stuck_after = self.stuck_after;
+        event.wait_limit = self.wait_limit;
         (event.mode, event.purpose, event.store) = (self.mode, self.purpose, self.store);
         self.observer.on_event(&event);
     }

@@ -1,6 +1,7 @@
 //! The command line.
 
 pub(crate) mod address;
+mod filter;
 pub(crate) mod generate;
 mod help;
 #[cfg(unix)]
@@ -25,6 +26,8 @@ use crate::values;
 
 #[cfg(unix)]
 pub(crate) use run::{OnBusy, Run};
+
+pub(crate) use filter::Filter;
 
 const URL: &str = "LOCK_URL";
 const PREFIX: &str = "LOCK_KEY_PREFIX";
@@ -70,7 +73,7 @@ pub(crate) enum Action {
     List(Wanted),
     /// Show one lock with its full owner
     Show {
-        /// The key, as in the store
+        /// The key, as in the store, or the name of the lock, as in an alert: then the key of that name that hurts most
         #[arg(value_parser = values::key)]
         key: LockKey,
     },
@@ -82,7 +85,7 @@ pub(crate) enum Action {
     /// For a quorum it also shows what each member has and whether its vote counts. If a vote does not count, it says why
     /// and for how long. It says whether locks are granted at all.
     Why {
-        /// The key, as in the store
+        /// The key, as in the store, or the name of the lock, as in an alert: then the key of that name that hurts most
         #[arg(value_parser = values::key)]
         key: LockKey,
         /// The live view of a process, such as http://shop-7f:9464; may be repeated, or separated by commas. `{host}` stands
@@ -139,7 +142,7 @@ pub(crate) enum Action {
     ///
     /// A quorum does not keep a queue: its members only name the holder.
     Waiters {
-        /// The key, as in the store
+        /// The key, as in the store, or the name of the lock, as in an alert: then the key of that name that hurts most
         #[arg(value_parser = values::key)]
         key: LockKey,
     },
@@ -255,6 +258,9 @@ pub(crate) struct Expected {
 pub(crate) struct Wanted {
     #[command(flatten)]
     pub(crate) scope: Scope,
+
+    #[command(flatten)]
+    pub(crate) filter: Filter,
 
     /// Show owners in full, as `release` needs them
     #[arg(long)]

@@ -4,7 +4,7 @@ use lock_core::LockError;
 use lock_core::inspect::FleetReader;
 use serde_json::json;
 
-use crate::args::{Scope, Wanted};
+use crate::args::{Filter, Scope, Wanted};
 use crate::end::{End, Failure};
 use crate::listing::{Listing, done, job, scan};
 use crate::members::{Members, Question};
@@ -33,7 +33,8 @@ pub(crate) async fn jobs(fleet: &FleetReader, scope: &Scope, out: &mut Output) -
 
 /// Lists the jobs that any member of a quorum remembers, each with the newest run.
 pub(crate) async fn jobs_of_quorum(members: &Members, scope: &Scope, out: &mut Output) -> Result<End, Failure> {
-    let view = members.ask(&Question::Every(Wanted { scope: scope.clone(), owners: false })).await;
+    let view =
+        members.ask(&Question::Every(Wanted { scope: scope.clone(), filter: Filter::default(), owners: false })).await;
     let (listing, end) = (view.together(), view.end_of_list());
     if out.is_json() {
         let member = |(node, said): (&String, &Result<Listing, LockError>)| match said {

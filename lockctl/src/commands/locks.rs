@@ -14,13 +14,15 @@ use crate::{record, values};
 use lock_core::store::text::visible;
 
 pub(crate) async fn list(fleet: &FleetReader, wanted: &Wanted, out: &mut Output) -> Result<End, Failure> {
-    let listing = scan(fleet, &wanted.scope).await?;
+    let mut listing = scan(fleet, &wanted.scope).await?;
+    listing.keep(&wanted.filter);
+    listing.cut(&wanted.filter);
     if out.is_json() {
         out.document(&listing.json(fleet, wanted.owners))?;
         return Ok(End::Ok);
     }
     if !listing.entries.is_empty() {
-        out.line(&record::table(&listing.entries, wanted.owners))?;
+        out.table(&record::table(&listing.entries, wanted.owners))?;
     }
     out.line(&listing.summary(fleet))?;
     Ok(End::Ok)

@@ -9,6 +9,7 @@ use serde_json::json;
 use crate::args::Wanted;
 use crate::end::{End, Failure, complain};
 use crate::output::{Look, Output};
+use crate::screen::{self, Screen};
 use crate::{listing, record};
 use lock_core::store::text::visible;
 
@@ -32,6 +33,7 @@ pub(crate) async fn again_and_again(
 ) -> Result<End, Failure> {
     let mut stop = std::pin::pin!(tokio::signal::ctrl_c());
     let mut first = true;
+    let _screen = (!out.is_json() && out.is_terminal()).then(Screen::enter);
     loop {
         let look = tokio::select! {
             _ = &mut stop => return Ok(End::Ok),
@@ -54,7 +56,9 @@ pub(crate) async fn again_and_again(
 
 async fn look(fleet: &FleetReader, key: Option<&LockKey>, wanted: &Wanted, as_json: bool) -> Result<Look, LockError> {
     let Some(key) = key else {
-        let listing = listing::scan(fleet, &wanted.scope).await?;
+        let mut listing = listing::scan(fleet, &wanted.scope).await?;
+        listing.keep(&wanted.filter);
+        listing.cut(&wanted.filter);
         return Ok(if as_json {
             Look::Json(listing.json(fleet, wanted.owners))
         } else if listing.entries.is_empty() {
@@ -88,11 +92,13 @@ async fn look(fleet: &FleetReader, key: Option<&LockKey>, wanted: &Wanted, as_js
     Ok(Look::Text(text))
 }
 
-/// Shows a snapshot in place of the one before, or below it if the output is not a screen.
+/// Shows a snapshot in place of the one before, as much of it as the screen has room for. Without a screen, shows it below.
 fn frame(text: &str, out: &mut Output) -> Result<(), Failure> {
-    let clear = if out.is_terminal() { "\u{1b}[H\u{1b}[2J" } else { "" };
-    let end = if out.is_terminal() { "\nCtrl-C ends" } else { "\n" };
-    Ok(out.line(&format!("{clear}{text}{end}"))?)
+    let shown = match out.size() {
+        Some(size) => format!("\u{1b}[H{}\u{1b}[J", screen::frame(text, size)),
+        None => format!("{text}\n"),
+    };
+    Ok(out.line(&shown)?)
 }
 
 fn unavailable(error: &LockError, out: &mut Output) -> Result<(), Failure> {

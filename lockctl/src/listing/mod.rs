@@ -10,7 +10,7 @@ use lock_core::store::{DoneMark, JobRecord};
 use lock_core::{LockError, LockKey};
 use serde_json::{Value, json};
 
-use crate::args::Scope;
+use crate::args::{Filter, Scope};
 use crate::record;
 use lock_core::store::text::{human, visible};
 
@@ -23,6 +23,8 @@ pub(crate) struct Listing {
     /// The work that is done for a version, by the key of the lock.
     pub(crate) done: Vec<(LockKey, DoneMark)>,
     pub(crate) truncated: bool,
+    /// How many more locks were found than are listed, because of a limit.
+    pub(crate) hidden: usize,
     /// How many strings look like locks of other clients but were not requested, and one of them.
     pub(crate) left_out: (u64, Option<LockKey>),
     /// The servers that were read: the masters of a cluster, or one server.
@@ -45,9 +47,24 @@ pub(crate) async fn scan(fleet: &FleetReader, scope: &Scope) -> Result<Listing, 
     let left_out = (left_out, example.cloned());
     let jobs = scan.jobs().map(|(key, record)| (key.clone(), record.clone())).collect();
     let done = scan.done().map(|(key, mark)| (key.clone(), mark.clone())).collect();
-    let mut listing = Listing { entries, jobs, done, truncated: scan.is_truncated(), left_out, servers };
+    let truncated = scan.is_truncated();
+    let mut listing = Listing { entries, jobs, done, truncated, hidden: 0, left_out, servers };
     listing.sort_jobs();
     Ok(listing)
+}
+
+/// How many keys are looked at to find the locks of a name.
+const NAMED: u64 = 100_000;
+
+/// Returns the key that is meant: a key itself, or of the locks with this name the one that hurts most, and how many there are.
+pub(crate) async fn key_of_name(fleet: &FleetReader, key: &LockKey) -> Result<Option<(LockKey, usize)>, LockError> {
+    if fleet.entry(key).await?.is_some() {
+        return Ok(None);
+    }
+    let name = key.as_str().strip_prefix(fleet.key_prefix()).unwrap_or(key.as_str());
+    let mut listing = scan(fleet, &Scope { prefix: None, max_keys: NAMED }).await?;
+    listing.entries.retain(|entry| entry.holder.lock() == Some(name));
+    Ok(listing.entries.first().map(|entry| (entry.key.clone(), listing.entries.len())))
 }
 
 /// Lists those who share a lock, if it is shared.
@@ -59,6 +76,18 @@ pub(crate) async fn shared_by(fleet: &FleetReader, entry: Option<&LockEntry>) ->
 }
 
 impl Listing {
+    /// Leaves out the locks that are not asked for.
+    pub(crate) fn keep(&mut self, filter: &Filter) {
+        self.entries.retain(|entry| record::is_wanted(entry, filter));
+    }
+
+    /// Leaves out all locks but the first.
+    pub(crate) fn cut(&mut self, filter: &Filter) {
+        let most = filter.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+        self.hidden = self.entries.len().saturating_sub(most);
+        self.entries.truncate(most);
+    }
+
     pub(crate) fn sort_jobs(&mut self) {
         self.jobs.sort_by_cached_key(|(key, record)| (Reverse(record.overdue()), record.succeeded, key.clone()));
     }
@@ -70,6 +99,7 @@ impl Listing {
             "server": fleet.node(),
             "servers": self.servers,
             "truncated": self.truncated,
+            "hidden": self.hidden,
             "foreign_left_out": self.left_out.0,
             "locks": locks,
             "jobs": job::many_json(self),
@@ -95,6 +125,9 @@ impl Listing {
         let eternal = self.entries.iter().filter(|entry| entry.is_without_ttl()).count();
         if eternal > 0 {
             text.push_str(&format!(", {eternal} of them without an expiry"));
+        }
+        if self.hidden > 0 {
+            text.push_str(&format!(", and {} more that --limit leaves out", self.hidden));
         }
         if self.truncated {
             text.push_str("; the scan ended early, raise --max-keys to see the rest");

@@ -105,7 +105,11 @@ impl Question {
         let answers = tokio::time::timeout(PATIENCE, member.ping()).await;
         answers.unwrap_or_else(|_| Err(LockError::unavailable(format!("it did not answer within {PATIENCE:?}"))))?;
         match self {
-            Self::Every(wanted) => listing::scan(member, &wanted.scope).await,
+            Self::Every(wanted) => {
+                let mut listing = listing::scan(member, &wanted.scope).await?;
+                listing.keep(&wanted.filter);
+                Ok(listing)
+            }
             Self::One { key, .. } => {
                 let entries = member.entry(key).await?.into_iter().collect();
                 let jobs = member.job(key).await?.map(|record| (key.clone(), record)).into_iter().collect();

@@ -13,6 +13,7 @@ mod lookup;
 mod members;
 #[cfg(unix)]
 mod mistakes;
+mod names;
 #[cfg(target_os = "linux")]
 mod once;
 mod others;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::{LockError, LockKey, OwnerId, Result};
+use lock_core::{LockError, LockKey, Notice, OwnerId, Result};
 use lock_store::{Claim, Grant, Inbox};
 use tokio::sync::mpsc;
 use tokio_postgres::AsyncMessage;
@@ -50,6 +50,7 @@ async fn hear<F: Future<Output = Result<()>>>(settings: &Settings, sweep: impl F
         }
     })
     .await?;
+    tell_server(&session, &settings.node, inbox).await;
     if pooled {
         // The presence would stay in the pool when this process is gone.
         return Err(not_heard());
@@ -88,6 +89,20 @@ async fn hear<F: Future<Output = Result<()>>>(settings: &Settings, sweep: impl F
             return Err(LockError::unavailable("another host of the URL has become the primary"));
         }
     }
+}
+
+/// Reports which server it is: two may have one name. A failover changes its timeline, and no restart changes anything.
+async fn tell_server(session: &Session, node: &str, inbox: &Inbox) {
+    let look = "SELECT c.system_identifier, pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8), \
+                pg_catalog.current_setting('server_version') FROM pg_catalog.pg_control_system() c";
+    // A user may have been forbidden to ask. Then the server stays unknown.
+    let Ok(rows) = session.ask(look, &[]).await else { return };
+    let Some(row) = rows.first() else { return };
+    let (system, timeline, version): (i64, &str, &str) = (row.get(0), row.get(1), row.get(2));
+    // The first digits are shown. The high half of the identifier is a time in seconds, which servers of one fleet may share.
+    let id = format!("{}-{:08x}", timeline.trim_start_matches('0'), system & 0xffff_ffff);
+    let version = format!("postgres {}", version.split(' ').next().unwrap_or(version));
+    inbox.notice(&Notice::Server { node, id: &id, version: &version, kind: "server" });
 }
 
 /// Has the tables swept now and then, for as long as the session answers.

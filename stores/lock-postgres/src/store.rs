@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use lock_core::{Holder, LockBackend, LockError, LockKey, Result};
+use lock_core::{Holder, LockBackend, LockError, LockKey, Notice, Result};
 use lock_store::{
     AcquireRequest, Attempt, AttemptAll, Blocked, BlockedNotes, Capabilities, Claim, Doctor, DoneMark, DoneMarks,
     Freed, Inbox, Inspector, JobRecord, JobRecords, JobVersion, Release, Renewal,
@@ -12,8 +12,11 @@ use lock_store::{
 use crate::calls::call::{Asked, Call};
 use crate::listen;
 use crate::runner::Runner;
-use crate::session::schema;
+use crate::session::{schema, within};
 use crate::url::Settings;
+
+/// How long a server may take to answer a ping before it counts as away.
+const AWAY: Duration = Duration::from_secs(5);
 
 /// Locks in a PostgreSQL database, 14 or newer.
 ///
@@ -111,7 +114,18 @@ impl LockBackend for PostgresStore {
 
     async fn drive(&self, inbox: Inbox) -> LockError {
         // First one connection for everybody who waits for it, and only then another.
-        if let Err(error) = self.ping().await {
+        let tell = |up| inbox.notice(&Notice::Connection { node: &self.settings.node, up });
+        let mut ping = std::pin::pin!(self.ping());
+        // A server that does not answer keeps a ping waiting for as long as it is away.
+        let reached = match within(AWAY, &mut ping).await {
+            Some(reached) => reached,
+            None => {
+                tell(false);
+                ping.await
+            }
+        };
+        tell(reached.is_ok());
+        if let Err(error) = reached {
             return error;
         }
         listen::listen(&self.settings, || self.sweep(), &inbox).await

@@ -153,9 +153,11 @@ fn read(value: &[u8], ttl_left: Option<Duration>) -> Option<Holder> {
     let since: u64 = since.split_once('-').filter(|_| shared).map_or(since, |(ms, _)| ms).parse().ok()?;
     // Older versions wrote a token here, which was the same moment in µs.
     let since = Duration::from_millis(if since > LATEST { since / 1000 } else { since });
+    // The time of a phase is not that of any of its members.
+    let since = if shared { None } else { UNIX_EPOCH.checked_add(since) };
     let info = Some(info(&mut parts)?);
     let mut holder = Holder::foreign(ttl_left);
-    (holder.info, holder.owner, holder.since) = (info, owner, UNIX_EPOCH.checked_add(since));
+    (holder.info, holder.owner, holder.since, holder.shared) = (info, owner, since, shared);
     if value.starts_with(&[b'0'; 32]) {
         // Released, but kept for the rest of its `min_hold`: no claim holds it any more.
         return Some(holder.kept());

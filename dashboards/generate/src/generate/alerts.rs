@@ -27,16 +27,16 @@ const WAITING: &str = "{{ with query (printf \"sum by (job) (@waiters{store=%q, 
 
 /// The locks that the alert's service holds in the alert's store, and its waiters there. The store is named after its
 /// node unless it has a name of its own.
-const AT_STAKE: &str = "{{ with query (printf \"topk(5, sum by (lock) (@held{store=%q, job=%q})) > 0\" $labels.node $labels.job) }}\
+const AT_STAKE: &str = "{{ with query (printf \"topk(5, sum by (lock) (@held{store=%q, job=%q})) > 0\" $labels.backend $labels.job) }}\
                         Held there:{{ range . }} {{ .Labels.lock }} ({{ .Value | humanize }});{{ end }} {{ end }}\
-                        {{ with query (printf \"sum(@waiters{store=%q, job=%q}) > 0\" $labels.node $labels.job) }}\
+                        {{ with query (printf \"sum(@waiters{store=%q, job=%q}) > 0\" $labels.backend $labels.job) }}\
                         {{ range . }}{{ .Value | humanize }}{{ end }} callers wait there. {{ end }}";
 
 pub(crate) fn groups() -> Vec<Group> {
     let group =
         |name, alerts: Vec<Alert>| Group { name, interval: None, rules: alerts.into_iter().map(Rule::Alert).collect() };
     vec![
-        group("distributed_lock_stuck", stuck::alerts()),
+        Group { name: "distributed_lock_stuck", interval: None, rules: stuck::rules() },
         group("distributed_lock_queues", queues::alerts()),
         group("distributed_lock_roles", roles::alerts()),
         group("distributed_lock_safety", safety::alerts()),
@@ -54,7 +54,7 @@ fn happened(total: &str, minutes: u32, by: &str) -> String {
 /// time: now, or within some time. A single member of a quorum does not count: the quorum works without it. A quorum
 /// whose members disagree has its own alert.
 fn out_of_reach(look: &dyn Fn(&str) -> String) -> String {
-    let by = format!("{PROCESS}, node");
+    let by = format!("{PROCESS}, backend");
     let once = |series: &str| format!("max by ({by}) ({})", look(series));
     let (connected, counted) = (once("@backend_connected"), once("@quorum_members{state=\"counted\"}"));
     // Only members of a quorum have this series.
@@ -66,8 +66,8 @@ fn out_of_reach(look: &dyn Fn(&str) -> String) -> String {
 }
 
 /// Adds the node to a series of a lock. A store is named after its node unless it has a name of its own.
-fn with_node(of_lock: &str) -> String {
-    format!("label_replace({of_lock}, \"node\", \"$1\", \"store\", \"([^#]*).*\")")
+fn with_backend(of_lock: &str) -> String {
+    format!("label_replace({of_lock}, \"backend\", \"$1\", \"store\", \"([^#]*).*\")")
 }
 
 /// Leaves out series of a store that its process cannot use, since alerts on stores already report that. Most commands
@@ -75,13 +75,13 @@ fn with_node(of_lock: &str) -> String {
 /// another store of the same process stay. Some failing nodes match the name of no store: members, shards of a cluster,
 /// and stores with a name of their own. Such a node leaves out everything of its process.
 fn where_its_store_answers(of_lock: &str, look: &dyn Fn(&str) -> String, during: &dyn Fn(&str) -> String) -> String {
-    let at = format!("{PROCESS}, node");
-    let stores = with_node(&format!("max by ({PROCESS}, store) (@store_now_timestamp_seconds)"));
+    let at = format!("{PROCESS}, backend");
+    let stores = with_backend(&format!("max by ({PROCESS}, store) (@store_now_timestamp_seconds)"));
     let lost = out_of_reach(look);
     let others = format!(" unless on ({at}) {stores}");
     format!(
         "{} unless on ({at}) ({lost}) unless on ({at}) {} unless on ({PROCESS}) (({lost}){others}) unless on ({PROCESS}) {}",
-        with_node(of_lock),
+        with_backend(of_lock),
         during(&refused(&at, "")),
         during(&refused(PROCESS, &others)),
     )
@@ -107,11 +107,11 @@ fn share_out_of_reach() -> String {
         twice("@backend_connected", "(@backend_connected == 0)"),
         twice(counted, &format!("ignoring (state) ({counted} < ignoring (state) @quorum_majority)")),
     ];
-    share_of(&format!("(({lost}) and on ({PROCESS}, node) ({}))", twice.join(" or ")))
+    share_of(&format!("(({lost}) and on ({PROCESS}, backend) ({}))", twice.join(" or ")))
 }
 
 fn share_of(processes: &str) -> String {
-    let by = format!("{SERVICE}, node");
-    let all = format!("count by ({by}) (max by ({PROCESS}, node) (@backend_connected or @quorum_majority))");
+    let by = format!("{SERVICE}, backend");
+    let all = format!("count by ({by}) (max by ({PROCESS}, backend) (@backend_connected or @quorum_majority))");
     format!("count by ({by}) {processes} / on ({by}) {all}")
 }

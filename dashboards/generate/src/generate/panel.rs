@@ -172,7 +172,7 @@ impl Panel {
 
     fn custom(&self) -> Value {
         match self.kind {
-            Kind::TimeSeries => json!({ "lineWidth": 2, "fillOpacity": 8, "showPoints": "never" }),
+            Kind::TimeSeries => json!({ "lineWidth": 2, "fillOpacity": 8, "showPoints": "never", "axisSoftMin": 0 }),
             Kind::Table { .. } => json!({ "align": "auto", "filterable": true }),
             _ => json!({}),
         }

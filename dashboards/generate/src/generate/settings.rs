@@ -45,6 +45,8 @@ pub(crate) const TABLE: &[Setting] = &[
         "the address of the live view of the alert's process",
     ),
     setting("manyWaiters", "10", "how many callers may wait for one lock for five minutes"),
+    setting("longPinSeconds", "300", "for how long an open transaction may pin a lock"),
+    setting("manyLocks", "3", "how many locks of one store, stuck or lost at once, are one message"),
     setting("longWaitSeconds", "600", "for how long one caller may wait"),
     setting("errorShare", "0.05", "the share of commands that may fail, for five minutes"),
     setting(

@@ -162,8 +162,8 @@ fn alerts_name_labels_that_they_have_and_metrics_that_exist() {
         for label in placeholders(&text, "$labels.") {
             assert!(given.contains(label), "{}: {label} is not in {given:?}", alert.name);
         }
-        for word in text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_') {
-            if word.starts_with("distributed_lock_") {
+        for word in text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != ':') {
+            if word.starts_with("distributed_lock_") || word.contains(":distributed_lock_") {
                 labels::series(word).unwrap();
             }
         }

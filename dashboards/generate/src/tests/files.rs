@@ -168,8 +168,9 @@ fn alerts_that_a_histogram_left_out_silences_are_listed() {
 fn every_alert_is_tested_to_fire_and_every_test_to_stay_silent() {
     let mut fires = BTreeSet::new();
     let mut silent = 0;
-    for file in ["alerts_test.yml", "alerts_fleet_test.yml", "alerts_cases_test.yml", "alerts_looks_test.yml"] {
-        for test in yaml(file)["tests"].as_vec().unwrap() {
+    let kinds = ["alerts", "alerts_fleet", "alerts_cases", "alerts_looks", "alerts_oncall"];
+    for file in kinds.map(|kind| format!("{kind}_test.yml")) {
+        for test in yaml(&file)["tests"].as_vec().unwrap() {
             assert!(test["name"].as_str().unwrap().len() > 10, "{test:?}");
             for check in test["promql_expr_test"].as_vec().unwrap() {
                 let samples = check["exp_samples"].as_vec().unwrap();

@@ -269,3 +269,14 @@ fn panels_do_not_overlap() {
         }
     });
 }
+
+/// An axis that begins elsewhere makes noise look like an incident.
+#[test]
+#[limit]
+fn every_chart_begins_at_zero() {
+    each_panel(|panel| {
+        if panel["type"] == "timeseries" {
+            assert_eq!(panel["fieldConfig"]["defaults"]["custom"]["axisSoftMin"], 0, "{}", panel["title"]);
+        }
+    });
+}

@@ -1,7 +1,6 @@
 //! Claims for several keys that the store grants in one step, all or none.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use crate::engine::claim::spec::LockSpec;
 use crate::engine::claim::{ClaimAnswer, ClaimGuard, Handoff, Success};
@@ -49,7 +48,7 @@ impl JointClaim {
     /// Asks once. Awaits the answer until `limit` at the latest.
     pub(crate) async fn ask(&mut self, specs: &[&LockSpec], limit: Timestamp) -> Result<JointAnswer> {
         let engine = Arc::clone(&self.engine);
-        let floor = FencingToken::new(engine.newest_token.load(Ordering::Relaxed));
+        let floors: Vec<FencingToken> = specs.iter().map(|spec| engine.newest_tokens.of(&spec.events.key)).collect();
         let (sent_at, first) = (engine.clock.now(), specs[0]);
         let ask = |(guard, spec): (&mut ClaimGuard, &&LockSpec)| guard.pending().request(spec, sent_at, limit);
         let requests: Vec<_> = self.guards.iter_mut().zip(specs).map(ask).collect();
@@ -81,7 +80,9 @@ impl JointClaim {
         for (index, token) in tokens.into_iter().enumerate() {
             let attempt = Attempt::Granted { token };
             let pending = self.guards[index].pending();
-            if let ClaimAnswer::Granted(success) = pending.answered(&engine, specs[index], attempt, sent_at, floor) {
+            if let ClaimAnswer::Granted(success) =
+                pending.answered(&engine, specs[index], attempt, sent_at, floors[index])
+            {
                 granted.push(success);
             }
         }

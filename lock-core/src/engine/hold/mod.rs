@@ -346,6 +346,6 @@ impl Occupant for Hold {
     fn holder(&self, now: Timestamp) -> Holder {
         let left = Some(self.remaining_at(now));
         let holder = Holder::new(self.events.holder_info(), self.lease.claim.owner, self.token, left);
-        holder.here()
+        holder.here(self.events.mode.is_shared())
     }
 }

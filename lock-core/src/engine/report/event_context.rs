@@ -1,6 +1,7 @@
 //! The data that every event of one acquire carries.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use lock_store::contract::event::{LockEvent, LockEventKind, Notice, Observers, Purpose};
 use lock_store::types::key::{LockKey, LockLabel};
@@ -39,6 +40,8 @@ pub(crate) struct EventContext {
     pub(crate) call_site: &'static CallSite,
     pub(crate) ttl: Nanos,
     pub(crate) stuck_after: Nanos,
+    /// How long the caller waits at most.
+    pub(crate) wait_limit: Option<Nanos>,
     /// The mode: exclusive, or how it shares the key.
     pub(crate) mode: Mode,
     pub(crate) purpose: Purpose,
@@ -75,6 +78,7 @@ impl EventContext {
         let mut event = LockEvent::new(self.attempt, &self.label, &self.key, self.call_site.name, kind);
         event.store = &self.origin.store;
         (event.ttl, event.stuck_after) = (self.ttl.into(), self.stuck_after.into());
+        event.wait_limit = self.wait_limit.map(Duration::from);
         (event.mode, event.purpose) = (self.mode, self.purpose);
         self.origin.observers.event(&event);
     }

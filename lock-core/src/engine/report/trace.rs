@@ -22,7 +22,9 @@ pub(crate) fn acquire(events: &EventContext) -> Span {
         lock = events.label.as_str(),
         key = events.key.as_str(),
         site = events.call_site.name,
+        store = &*events.origin.store,
         outcome = Empty,
+        otel.status_code = Empty,
         path = Empty,
         waited_seconds = Empty,
         holder = Empty,
@@ -39,9 +41,12 @@ pub(crate) fn hold(events: &EventContext, owner: OwnerId, token: FencingToken) -
         lock = events.label.as_str(),
         key = events.key.as_str(),
         site = events.call_site.name,
-        ?owner,
+        store = &*events.origin.store,
+        // Enough to recognise it, too little to act as the owner.
+        owner = &owner.to_hex()[..4],
         %token,
         outcome = Empty,
+        otel.status_code = Empty,
         held_seconds = Empty,
     )
 }
@@ -57,23 +62,41 @@ pub(crate) fn ended(span: &Span, how: &LockEventKind<'_>) {
             ("acquired", waited, *waited_for)
         }
         LockEventKind::Busy { waited, holder } => ("busy", waited, *holder),
-        LockEventKind::TimedOut { waited, holder } => ("timeout", waited, *holder),
+        LockEventKind::TimedOut { waited, holder } => {
+            failed(span);
+            ("timeout", waited, *holder)
+        }
         LockEventKind::Cancelled { waited, holder } => ("cancelled", waited, *holder),
         LockEventKind::Failed { waited, error } => {
+            failed(span);
             span.record("error", display(error));
             ("error", waited, None)
         }
         LockEventKind::Released { held, dropped, .. } => {
             return hold_ended(span, if *dropped { "dropped" } else { "released" }, *held);
         }
-        LockEventKind::Abandoned { held } => return hold_ended(span, "abandoned", *held),
-        LockEventKind::Lost { held, reason } => return hold_ended(span, reason.as_str(), *held),
+        LockEventKind::Abandoned { held } => {
+            failed(span);
+            return hold_ended(span, "abandoned", *held);
+        }
+        LockEventKind::Lost { held, reason } => {
+            if *reason != LossReason::ShutDown {
+                failed(span);
+            }
+            return hold_ended(span, reason.as_str(), *held);
+        }
         _ => return,
     };
     span.record("outcome", outcome).record("waited_seconds", waited.as_secs_f64());
     if let Some(holder) = holder {
         span.record("holder", display(holder));
     }
+}
+
+/// Sets the error status, by the field that OpenTelemetry's layer for `tracing` reads. A busy lock and a dropped caller
+/// are no errors.
+fn failed(span: &Span) {
+    span.record("otel.status_code", "ERROR");
 }
 
 fn hold_ended(span: &Span, outcome: &str, held: Duration) {

@@ -4,6 +4,7 @@ mod pending;
 mod room;
 mod stage;
 pub(crate) mod ticks;
+mod tokens;
 
 use std::fmt;
 use std::future::Future;
@@ -22,6 +23,7 @@ use crate::engine::shared::pending::Pending;
 use crate::engine::shared::room::Room;
 use crate::engine::shared::stage::Stage;
 use crate::engine::shared::ticks::Ticks;
+use crate::engine::shared::tokens::NewestTokens;
 use crate::engine::timer::Timer;
 use lock_store::contract::backend::{BoxFuture, DynBackend, Inbox, Message};
 use lock_store::contract::event::{Notice, Observers};
@@ -49,8 +51,8 @@ pub(crate) struct Engine {
     /// The limits of local hand-offs.
     pub(crate) handoff: HandoffLimits,
     pub(crate) observers: Arc<Observers>,
-    /// The newest fencing token seen for any key. The next token must be higher.
-    pub(crate) newest_token: AtomicU64,
+    /// The newest fencing token of each key. The next token of the key must be higher.
+    pub(crate) newest_tokens: NewestTokens,
     /// Whether a lease of this process has ever shared its lock.
     pub(crate) shares: AtomicBool,
     /// Background work for the keeper.
@@ -111,7 +113,7 @@ impl Engine {
             inbox,
             handoff,
             observers,
-            newest_token: AtomicU64::new(0),
+            newest_tokens: NewestTokens::default(),
             shares: AtomicBool::new(false),
             jobs,
             pending: Pending::default(),

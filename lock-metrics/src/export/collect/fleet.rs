@@ -48,6 +48,14 @@ impl Core {
         each(&fleet::KEYS_WITHOUT_TTL, &|lock| Some(f64::from(lock.without_ttl)));
         each(&fleet::COMMANDS, &|lock| Some(f64::from(lock.commands[0])));
         each(&fleet::COMMANDS_STUCK, &|lock| Some(f64::from(lock.commands[1])));
+        each(&fleet::COMMANDS_STUCK_WAITERS, &|lock| Some(f64::from(lock.commands[2])));
+        for (store, found) in &stores {
+            for (lock, state) in &found.locks {
+                if let Some((session, since)) = &state.oldest_pin {
+                    sink.gauge(&fleet::OLDEST_PIN, &[lock, store, session], since.to_unix_seconds());
+                }
+            }
+        }
         for (store, found) in &stores {
             sink.counter(&fleet::OVERFLOW, &[store], found.overflow);
         }

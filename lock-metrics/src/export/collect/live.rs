@@ -18,6 +18,8 @@ pub(super) struct Live {
     pub(super) waiters: [u32; MODES.len()],
     /// Callers that wait to lead.
     pub(super) candidates: u32,
+    /// Those that were told of a leader.
+    pub(super) candidates_led: u32,
     /// Holds that lead an election.
     pub(super) leads: u32,
     /// By [`MODES`].
@@ -52,15 +54,16 @@ pub(super) struct OfSite {
 pub(super) struct OfHolder {
     pub(super) waiters: u32,
     pub(super) oldest: Moment,
-    /// The oldest hold that is waited for, among those whose start is known.
+    /// The oldest hold that is waited for. One whose start is unknown counts if there is no other.
     pub(super) hold: Option<Waited>,
 }
 
 /// One hold that callers wait for.
 #[derive(Clone, Copy)]
 pub(super) struct Waited {
-    /// When it was granted, in seconds since 1970, by the clock of the store.
-    pub(super) since: f64,
+    /// When it was granted, in seconds since 1970, by the clock of the store. `None` if that is unknown, and for a shared
+    /// lock, whose members came at different times.
+    pub(super) since: Option<f64>,
     /// How many callers have waited for it for longer than usual.
     pub(super) waiters: u32,
 }
@@ -68,7 +71,11 @@ pub(super) struct Waited {
 impl Live {
     pub(super) fn add(&mut self, row: &Row, now: Moment) {
         match &row.phase {
-            Phase::Waiting { .. } if row.stands() => self.candidates += 1,
+            Phase::Waiting { holder, .. } if row.stands() => {
+                self.candidates += 1;
+                let is_led = holder.as_ref().is_some_and(|leader| leader.info.is_some() && leader.owner.is_some());
+                self.candidates_led += u32::from(is_led);
+            }
             Phase::Waiting { since, .. } => {
                 self.waiters[row.mode()] += 1;
                 self.oldest_wait = self.oldest_wait.earlier(*since);
@@ -113,8 +120,11 @@ impl Live {
     /// Notes a hold that is waited for.
     pub(super) fn waited(&mut self, holder: usize, hold: Waited) {
         let of_holder = self.holders.entry(holder).or_default();
-        if of_holder.hold.is_none_or(|known| hold.since < known.since) {
-            of_holder.hold = Some(hold);
+        let start = |hold: Waited| hold.since.unwrap_or(f64::INFINITY);
+        match &mut of_holder.hold {
+            Some(known) if known.since.is_none() && hold.since.is_none() => known.waiters += hold.waiters,
+            Some(known) if start(*known) <= start(hold) => {}
+            other => *other = Some(hold),
         }
     }
 }

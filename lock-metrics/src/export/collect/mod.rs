@@ -179,7 +179,7 @@ fn by_holder(sink: &mut impl Sink, totals: &[Total<'_>]) {
     each(&catalog::WAITING_ON_HOLD, &|holder| Some(holder.hold.map_or(0.0, |hold| f64::from(hold.waiters))));
     // Without a hold that is waited for, an age does not exist. If the start of the hold was not recorded, the age is
     // unknown.
-    each(&catalog::WAITING_ON_HOLD_START, &|holder| holder.hold.map(|hold| hold.since));
+    each(&catalog::WAITING_ON_HOLD_START, &|holder| holder.hold.and_then(|hold| hold.since));
 }
 
 /// Exports how long callers waited for each holder, for every known site, so that its series starts at 0.

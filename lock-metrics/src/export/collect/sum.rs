@@ -37,6 +37,10 @@ impl Core {
             }
             lateness.add(&shard.lateness);
         }
+        for wait in self.timeouts.recent(now) {
+            let Some(at) = place(wait.family) else { continue };
+            blame.add_timeout(at, wait, |site| totals[at].family.holder(site));
+        }
         blame.charge(&mut totals, now);
         (totals, lateness)
     }

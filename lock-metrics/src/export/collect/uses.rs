@@ -25,6 +25,8 @@ pub(super) fn uses(sink: &mut impl Sink, totals: &[Total<'_>]) {
     each(&catalog::STRIPES, &|total| total.family.uses.stripes().map(f64::from));
     each(&catalog::LEADER, &|total| total.family.uses.is_election().then_some(f64::from(total.live.leads)));
     each(&catalog::CANDIDATES, &|total| total.family.uses.is_election().then_some(f64::from(total.live.candidates)));
+    let led = |total: &Total<'_>| total.family.uses.is_election().then_some(f64::from(total.live.candidates_led));
+    each(&catalog::CANDIDATES_LED, &led);
     let succeeded = |total: &Total<'_>| Some(total.family.uses.last_success()?.to_store_seconds(&total.at.clock));
     each(&catalog::JOB_LAST_SUCCESS, &succeeded);
     each(&catalog::JOB_PERIOD, &|total| total.family.uses.period().map(|period| period.as_secs_f64()));

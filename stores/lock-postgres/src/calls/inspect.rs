@@ -76,6 +76,7 @@ fn entry_of(row: &Row, key: &LockKey, prepared: &[String]) -> Option<LockEntry> 
         entry
             .details
             .push(("pinned by", format!("{}; nobody else is granted the lock before its end: {}", pin.who, pin.ends)));
+        (entry.pinned_for, entry.pinned_by) = (pin.age, Some(pin.sessions.clone()));
         entry.holder.kept_by = Some(pin.sentence());
     }
     Some(entry)

@@ -16,6 +16,10 @@ const AGAIN: Duration = Duration::from_millis(50);
 
 /// A lock that transactions keep.
 pub(super) struct Pin {
+    /// How long the oldest has been open.
+    pub(super) age: Option<Duration>,
+    /// The first three, as an alert names them.
+    pub(super) sessions: String,
     /// Which transactions, and for how long they have been open.
     pub(super) who: String,
     /// What ends them.
@@ -42,7 +46,10 @@ fn pin(sessions: &[Option<i32>], age: Option<Duration>, prepared: &[String]) -> 
         None => "a prepared transaction".to_owned(),
     });
     let who = who.collect::<Vec<_>>().join(", ");
-    let age = age.map_or_else(String::new, |age| format!(", open for {:.1}s", age.as_secs_f64()));
+    let name =
+        |pid: &Option<i32>| pid.map_or_else(|| "prepared transaction".to_owned(), |pid| format!("session {pid}"));
+    let names = sessions.iter().take(3).map(name).collect::<Vec<_>>().join(", ");
+    let open = age.map_or_else(String::new, |age| format!(", open for {:.1}s", age.as_secs_f64()));
     let ends = sessions.iter().map(|pid| match (pid, prepared) {
         (Some(pid), _) => format!("COMMIT or ROLLBACK there, or SELECT pg_terminate_backend({pid})"),
         (None, []) => "COMMIT PREPARED or ROLLBACK PREPARED, see pg_prepared_xacts".to_owned(),
@@ -52,7 +59,7 @@ fn pin(sessions: &[Option<i32>], age: Option<Duration>, prepared: &[String]) -> 
             format!("COMMIT PREPARED or ROLLBACK PREPARED one of {}", names.join(", "))
         }
     });
-    Pin { who: format!("{who}{age}"), ends: ends.collect::<Vec<_>>().join("; ") }
+    Pin { age, sessions: names, who: format!("{who}{open}"), ends: ends.collect::<Vec<_>>().join("; ") }
 }
 
 /// Names the prepared transactions that have pinned any lock, if one of these rows tells of one.

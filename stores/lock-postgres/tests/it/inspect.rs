@@ -31,6 +31,8 @@ fn a_transaction_that_keeps_a_lock_is_named_also_after_the_lease() {
         let told = format!("the transaction of session {}, open for", pid(&client).await);
         let (name, value) = &entry.details[0];
         assert!(*name == "pinned by" && value.starts_with(&told), "{entry:?}");
+        let by = format!("session {}", pid(&client).await);
+        assert!(entry.pinned_for.is_some() && entry.pinned_by == Some(by), "{entry:?}");
         assert_eq!((entry.state, entry.holder.ttl_left), (EntryState::Held, Some(Duration::ZERO)));
         assert_eq!((entry.is_only_pinned(), entry.renewed_ago()), (true, None));
         client.batch_execute("COMMIT").await.unwrap();

@@ -16,10 +16,12 @@ mod queue;
 mod race;
 mod refusals;
 mod sessions;
+mod signals;
 mod silence;
 mod standbys;
 mod support;
 #[cfg(feature = "tls")]
 mod tls;
+mod tokens;
 mod values;
 mod zoo;

@@ -81,13 +81,17 @@ pub(super) async fn read(servers: &Servers, key: &LockKey) -> Result<Vec<FleetHo
         command.arg(owner);
     }
     let answer = ask(servers, LIST, command).await?;
+    let answer_now = answer.now;
     let Value::Array(known) = answer.value else { return Err(answer.refusal(LIST)) };
     let read = |((owner, left), known): ((String, Duration), Value)| {
         let text = if let Value::BulkString(text) = known { text } else { Vec::new() };
         // Released, but kept for the rest of its `min_hold`.
         let owner = OwnerId::from_hex(&owner).filter(|_| !owner.starts_with(&"0".repeat(16)));
         let mut holder = FleetHolder::new(owner, Some(left));
-        (holder.info, holder.mode) = (value::waiter(&text).map(|(info, _)| info), value::mode(&text));
+        let (info, let_in) = value::waiter(&text).unzip();
+        (holder.info, holder.mode) = (info, value::mode(&text));
+        // A claim that came from the queue may have slept until a time that lies ahead of its grant.
+        holder.held_for = let_in.and_then(|at| answer_now.checked_sub(at)).map(Duration::from_micros);
         holder
     };
     Ok(live.into_iter().zip(known).map(read).collect())

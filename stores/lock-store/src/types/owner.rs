@@ -179,7 +179,8 @@ pub struct Holder {
     /// The fencing token of the grant. For a lease that is handed on locally, this is the first holder's token. `None`
     /// from Redis: only the holder's process knows it.
     pub token: Option<FencingToken>,
-    /// When the lock was granted, by the server's clock, as the holder estimated it. `None` if it was not recorded.
+    /// When the lock was granted, by the server's clock, as the holder estimated it. `None` if it was not recorded, and
+    /// for a [shared](Self::is_shared) lock: it may be taken without a break for days, each time by other members.
     pub since: Option<SystemTime>,
     /// How long until the store frees the key by itself. `None` if it never will.
     pub ttl_left: Option<Duration>,
@@ -187,6 +188,8 @@ pub struct Holder {
     /// pinned the lock. Neither the end of the lease nor a release frees the lock before.
     pub kept_by: Option<Arc<str>>,
     pub(crate) seen: Seen,
+    #[doc(hidden)]
+    pub shared: bool,
     /// Why it is not certain that this claim holds the key, and what to do then: of a quorum of which no majority names it.
     ///
     /// A thin pointer: the future of every acquire has room for a holder.
@@ -239,6 +242,7 @@ impl Holder {
             ttl_left,
             kept_by: None,
             seen: Seen::Stored,
+            shared: false,
             doubt: None,
         }
     }
@@ -256,11 +260,11 @@ impl Holder {
         Self { owner: None, seen: Seen::Kept, ..self }
     }
 
-    /// Says that the holder is a caller of this process.
+    /// Says that the holder is a caller of this process, and whether it shares the lock.
     #[doc(hidden)]
     #[must_use]
-    pub fn here(self) -> Self {
-        Self { seen: Seen::Here, ..self }
+    pub fn here(self, shared: bool) -> Self {
+        Self { seen: Seen::Here, shared, ..self }
     }
 
     /// Says why it is not certain that this claim holds the key, and what to do then.
@@ -292,6 +296,13 @@ impl Holder {
         }
         let left = self.ttl_left.map_or_else(String::new, |left| format!(" for another {}", human(left)));
         format!("released by {info}, and kept{left} (its min_hold, or the period of a job)")
+    }
+
+    /// Returns whether it stands for several members: the readers of the lock, or the holders of its permits. The
+    /// description is that of the first member, which may have left.
+    #[must_use]
+    pub const fn is_shared(&self) -> bool {
+        self.shared
     }
 
     /// Returns the holder's call site, or `"foreign"` for a client of the classic protocol.

@@ -133,6 +133,8 @@ async fn sharing(store: &impl LockBackend, inspector: &impl Inspector) {
     let seen = entry(inspector, &key).await;
     let told = seen.as_ref().map(|entry| (entry.state, entry.units, entry.mode));
     assert_eq!(told, Some((EntryState::Shared, Some(2), Some(Mode::READ))), "{seen:?}");
+    let age = seen.as_ref().map(|entry| (entry.held_for, entry.granted_at, entry.holder.since));
+    assert_eq!(age, Some((None, None, None)), "a shared lock has no age, only its members have: {seen:?}");
     let sharers = inspector.sharers(&key).await.unwrap_or_else(|error| panic!("{error}"));
     let mut owners: Vec<_> = sharers.iter().filter_map(|sharer| sharer.owner).map(OwnerId::to_hex).collect();
     let mut ours: Vec<_> = claims.iter().map(|claim| claim.owner.to_hex()).collect();

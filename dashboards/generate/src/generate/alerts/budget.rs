@@ -15,14 +15,15 @@ pub(crate) fn alerts() -> Vec<Alert> {
 }
 
 /// The long window shows that the problem matters, the short one that it continues. A lock younger than the short
-/// window does not count: its first minutes would stand for both windows.
+/// window does not count: its first minutes would stand for both windows. Neither does one that was idle until then, such
+/// as that of a migration for which all replicas waited once.
 fn burn(windows: &[(&str, &str, &str)]) -> Alert {
     let busy = answered("5m");
     let conditions: Vec<String> = windows
         .iter()
         .map(|(factor, long, short)| {
             let (all, now) = (slow_share(long), slow_share(short));
-            format!("({all} > {factor} * {BUDGET} and {now} > {factor} * {BUDGET} and {busy} offset {short})")
+            format!("({all} > {factor} * {BUDGET} and {now} > {factor} * {BUDGET} and {busy} offset {short} > 0)")
         })
         .collect();
     let template = format!("({}) and on ({SERVICE}, store, lock) {busy} > 0.05", conditions.join(" or "));

@@ -1,32 +1,33 @@
 //! Alerts on the infrastructure that the locks and these alerts depend on.
 
-use super::{AT_STAKE, happened, share_out_of_reach, share_without_it};
+use super::{AT_STAKE, happened, out_of_reach, share_out_of_reach, share_without_it};
 use crate::generate::names::{CONVERTED, PROCESS, SERVICE, STORE, age, growth, remembered};
 use crate::generate::recording::INSPECTORS;
 use crate::generate::rule::{Alert, Severity};
 
 pub(crate) fn alerts() -> Vec<Alert> {
-    let answers = format!(" unless on ({SERVICE}, node) ({} >= <<errorSharePage>>)", share_without_it());
+    let answers = format!(" unless on ({SERVICE}, backend) ({} >= <<errorSharePage>>)", share_without_it());
     vec![
         Alert::new(
             "LockStoreUnreachable",
             Severity::Critical,
             &format!("{} >= <<errorSharePage>>", share_out_of_reach()),
-            "{{ $value | humanizePercentage }} of the processes of {{ $labels.job }} have no connection to the lock store {{ $labels.node }}",
+            "{{ $value | humanizePercentage }} of the processes of {{ $labels.job }} have no connection to the lock store {{ $labels.backend }}",
         )
         // Fires early: it explains all locks that are lost when their leases end.
         .after("10s")
         .keep("1m")
         .says(&format!(
             "The watchdogs of {{{{ $value | humanizePercentage }}}} of the processes of {{{{ $labels.job }}}} cannot reach \
-             {{{{ $labels.node }}}}; of a quorum, a majority of its members. Locks held by their call sites are lost when their leases end, \
+             {{{{ $labels.backend }}}}; of a quorum, a majority of its members. Locks held by their call sites are lost when their leases end, \
              and no new one is granted. {AT_STAKE}Look at the store and the way to it: `lockctl topology` says what each server answers."
         )),
+        cut_off(),
         // A store that does not answer at all belongs to the alert above, whichever of the two would fire first.
         refuses(&answers),
         failing_commands().after("5m").says(&format!(
             "{{{{ $value | humanizePercentage }}}} of the commands that {{{{ $labels.job }}}} sends to the lock store \
-             {{{{ $labels.node }}}} fail. {KINDS}Acquires fail and renewals come late at every call site that uses it. The panel \
+             {{{{ $labels.backend }}}} fail. {KINDS}Acquires fail and renewals come late at every call site that uses it. The panel \
              \"Failed commands\" shows when it began.",
         )),
         slow(),
@@ -34,22 +35,22 @@ pub(crate) fn alerts() -> Vec<Alert> {
         Alert::new(
             "LockStoreMayEvict",
             Severity::Warning,
-            &format!("max by ({SERVICE}, node, policy) (@backend_eviction_policy_info) == 1"),
-            "{{ $labels.node }} may delete locks when its memory is full ({{ $labels.policy }})",
+            &format!("max by ({SERVICE}, backend, policy) (@backend_eviction_policy_info) == 1"),
+            "{{ $labels.backend }} may delete locks when its memory is full ({{ $labels.policy }})",
         )
         .after("5m")
         .says(
-            "The lock store {{ $labels.node }} of {{ $labels.job }} has maxmemory-policy {{ $labels.policy }}. When its \
+            "The lock store {{ $labels.backend }} of {{ $labels.job }} has maxmemory-policy {{ $labels.policy }}. When its \
              memory is full it may delete a lock that a call site holds, and give it to another. Set it to noeviction.",
         ),
         Alert::new(
             "LockFailover",
             Severity::Warning,
-            &happened("failovers_total", 15, &format!("{SERVICE}, node")),
-            "Another server took over {{ $labels.node }}, or it was started again",
+            &happened("failovers_total", 15, &format!("{SERVICE}, backend")),
+            "Another server took over {{ $labels.backend }}, or it was started again",
         )
         .says(
-            "The data of the lock store {{ $labels.node }} of {{ $labels.job }} have another history than before. Locks that \
+            "The data of the lock store {{ $labels.backend }} of {{ $labels.job }} have another history than before. Locks that \
              had not been replicated, or saved, are missing: call sites that held one were told, with the reason failover. \
              Find out why it happened.",
         ),
@@ -57,38 +58,38 @@ pub(crate) fn alerts() -> Vec<Alert> {
             "LockFailoverUnguarded",
             Severity::Warning,
             &format!(
-                "(max by ({SERVICE}, node) (@replicas) > 0) and on ({SERVICE}, node) \
-                 (max by ({SERVICE}, node) (@min_replicas) == 0) unless on ({SERVICE}, node) \
-                 (sum by ({SERVICE}, node) (increase(@confirm_seconds_count[1h])) > 0) \
-                 and on ({SERVICE}, node) (sum by ({SERVICE}, node) (increase(@backend_command_seconds_count{{op=\"acquire\"}}[1h])) > 0)"
+                "(max by ({SERVICE}, backend) (@replicas) > 0) and on ({SERVICE}, backend) \
+                 (max by ({SERVICE}, backend) (@min_replicas) == 0) unless on ({SERVICE}, backend) \
+                 (sum by ({SERVICE}, backend) (increase(@confirm_seconds_count[1h])) > 0) \
+                 and on ({SERVICE}, backend) (sum by ({SERVICE}, backend) (increase(@backend_command_seconds_count{{op=\"acquire\"}}[1h])) > 0)"
             ),
-            "A failover of {{ $labels.node }} may lose locks that are held",
+            "A failover of {{ $labels.backend }} may lose locks that are held",
         )
         .after("15m")
         .says(
-            "The lock store {{ $labels.node }} of {{ $labels.job }} has {{ $value | humanize }} replicas that may take over \
+            "The lock store {{ $labels.backend }} of {{ $labels.job }} has {{ $value | humanize }} replicas that may take over \
              without the last locks, and nothing waits for them. Add acks=1 to the URL, or set min-replicas-to-write 1; call \
              sites whose resources check fencing tokens are safe without.",
         ),
         Alert::new(
             "LockDurabilityShort",
             Severity::Warning,
-            &happened("confirm_shortfalls_total", 10, &format!("{SERVICE}, node")),
-            "Replicas of {{ $labels.node }} do not confirm locks in time",
+            &happened("confirm_shortfalls_total", 10, &format!("{SERVICE}, backend")),
+            "Replicas of {{ $labels.backend }} do not confirm locks in time",
         )
         .says(
-            "Too few replicas or disks of {{ $labels.node }} confirmed what {{ $labels.job }} asked for: those acquires fail, and \
+            "Too few replicas or disks of {{ $labels.backend }} confirmed what {{ $labels.job }} asked for: those acquires fail, and \
              locks that are held end with their leases. Look for a replica that is away, slow, or too far behind.",
         ),
         Alert::new(
             "LockSlotStuck",
             Severity::Warning,
-            &format!("max by ({SERVICE}, node) (@slots_open) > 0"),
-            "{{ $labels.node }} has {{ $value | humanize }} slots that are half moved",
+            &format!("max by ({SERVICE}, backend) (@slots_open) > 0"),
+            "{{ $labels.backend }} has {{ $value | humanize }} slots that are half moved",
         )
         .after("15m")
         .says(
-            "The master {{ $labels.node }} of the cluster that {{ $labels.job }} locks in has been giving away or taking over \
+            "The master {{ $labels.backend }} of the cluster that {{ $labels.job }} locks in has been giving away or taking over \
              {{ $value | humanize }} slots for 15 minutes. Locks that are held go on, new ones in these slots wait. Look for a \
              resharding that was interrupted, and end it: redis-cli --cluster fix.",
         ),
@@ -109,7 +110,9 @@ pub(crate) fn alerts() -> Vec<Alert> {
         Alert::new(
             "LockClockSkew",
             Severity::Warning,
-            &format!("max by ({PROCESS}) (abs(@now_timestamp_seconds - timestamp(@now_timestamp_seconds))) > 10"),
+            // A clock that stands still is that of a job that pushed its metrics and has ended.
+            &format!("max by ({PROCESS}) (abs(@now_timestamp_seconds - timestamp(@now_timestamp_seconds))) > 10 \
+                 and on ({PROCESS}) (max by ({PROCESS}) (max_over_time(@now_timestamp_seconds[5m]) > min_over_time(@now_timestamp_seconds[5m])))"),
             "The clock of {{ $labels.instance }} is {{ $value | humanizeDuration }} away from that of Prometheus",
         )
         .after("2m")
@@ -154,7 +157,7 @@ pub(crate) fn alerts() -> Vec<Alert> {
 }
 
 fn quorum() -> Alert {
-    let by = format!("{SERVICE}, node");
+    let by = format!("{SERVICE}, backend");
     let counted = remembered("@quorum_members{state=\"counted\"}");
     let majority = remembered("@quorum_majority");
     let missing = remembered("@quorum_members{state=~\"away|excluded\"}");
@@ -166,19 +169,19 @@ fn quorum() -> Alert {
             "(min by ({by}) ({counted}) <= on ({by}) max by ({by}) ({majority})) \
              and on ({by}) (max by ({by}) ({missing}) > 0)"
         ),
-        "Only {{ $value | humanize }} members of the quorum {{ $labels.node }} count: one more failure, and no lock is granted",
+        "Only {{ $value | humanize }} members of the quorum {{ $labels.backend }} count: one more failure, and no lock is granted",
     )
     .after("2m")
     .keep("1m")
     .says(&format!(
-        "A process of {{{{ $labels.job }}}} finds that only {{{{ $value | humanize }}}} members of the quorum {{{{ $labels.node }}}} \
+        "A process of {{{{ $labels.job }}}} finds that only {{{{ $value | humanize }}}} members of the quorum {{{{ $labels.backend }}}} \
          count. When no majority counts, no lock is granted and those that are held end with their leases. {AT_STAKE}Bring the others \
          back: *excluded* ones count again by themselves, *away* ones do not answer; `lockctl topology` names them."
     ))
 }
 
 fn disagreement() -> Alert {
-    let by = format!("{SERVICE}, node");
+    let by = format!("{SERVICE}, backend");
     Alert::new(
         "LockMembersDisagree",
         Severity::Critical,
@@ -188,7 +191,7 @@ fn disagreement() -> Alert {
     .after("2m")
     .keep("1m")
     .says(
-        "{{ $value | humanize }} members of the quorum {{ $labels.node }} also serve a quorum of other members. Two majorities \
+        "{{ $value | humanize }} members of the quorum {{ $labels.backend }} also serve a quorum of other members. Two majorities \
          could miss each other, so {{ $labels.job }} is refused every lock. `lockctl topology` says which lists each member \
          remembers. Write the same list in every process, and add or remove one member at a time.",
     )
@@ -196,30 +199,49 @@ fn disagreement() -> Alert {
 
 /// A quorum works without one member for a while, but the next failure may leave no majority.
 fn member_away() -> Alert {
-    let by = format!("{SERVICE}, node");
+    let by = format!("{SERVICE}, backend");
     Alert::new(
         "LockMemberAway",
         Severity::Warning,
         &format!("max by ({by}) (@quorum_members{{state=~\"away|excluded\"}}) > 0"),
-        "{{ $value | humanize }} members of the quorum {{ $labels.node }} are away or do not count",
+        "{{ $value | humanize }} members of the quorum {{ $labels.backend }} are away or do not count",
     )
     .after("15m")
     .says(
-        "For 15 minutes, {{ $value | humanize }} members of the quorum {{ $labels.node }} of {{ $labels.job }} have not answered, or do not \
+        "For 15 minutes, {{ $value | humanize }} members of the quorum {{ $labels.backend }} of {{ $labels.job }} have not answered, or do not \
          count since they lost their data. Locks go on as long as a majority counts. Bring them back before another one fails; the panel \
          \"Connection of the watchdog\" names them.",
     )
 }
 
+/// A few processes of a service without their store: a warning, because the others work.
+fn cut_off() -> Alert {
+    let by = format!("{SERVICE}, backend");
+    let lost = out_of_reach(&str::to_owned);
+    Alert::new(
+        "LockProcessCutOff",
+        Severity::Warning,
+        &format!("count by ({by}) ({lost}) unless on ({by}) ({} >= <<errorSharePage>>)", share_without_it()),
+        "{{ $value | humanize }} processes of {{ $labels.job }} have no connection to the lock store {{ $labels.backend }}",
+    )
+    .after("5m")
+    .says(
+        "For five minutes, {{ $value | humanize }} processes of {{ $labels.job }} have had no connection to {{ $labels.backend }}, which other \
+         processes reach:{{ range query (printf \"max by (instance) (@backend_connected{backend=%q, job=%q}) == 0\" $labels.backend \
+         $labels.job) | sortByLabel \"instance\" }} {{ .Labels.instance }};{{ end }} They get no locks, and have lost those that they held. \
+         Look at the network and the credentials of these processes, and restart them.",
+    )
+}
+
 /// The failing commands of each kind, for the text of an alert.
-const KINDS: &str = "{{ range query (printf \"sum by (op, kind) (rate(@backend_errors_total{node=%q, job=%q}[5m])) > 0\" $labels.node \
+const KINDS: &str = "{{ range query (printf \"sum by (op, kind) (rate(@backend_errors_total{backend=%q, job=%q}[5m])) > 0\" $labels.backend \
                      $labels.job) | sortByLabel \"op\" }}{{ .Labels.op }}, {{ .Labels.kind }}: {{ .Value | humanize }} a second; {{ end }}";
 
 /// Judged for each kind of command: many good renewals must not hide failing releases. Judged by the median process: a
 /// command that failed during a failover was retried many times, and would outweigh all that succeeded.
 fn refuses(answers: &str) -> Alert {
-    let by = format!("{SERVICE}, node");
-    let (kind, process) = (format!("{by}, op"), format!("{PROCESS}, node, op"));
+    let by = format!("{SERVICE}, backend");
+    let (kind, process) = (format!("{by}, op"), format!("{PROCESS}, backend, op"));
     let (errors, commands) = ("@backend_errors_total", "@backend_command_seconds_count");
     let last = |total: &str| format!("sum by ({process}) (irate({total}[<<fourLooks>>]) and {})", remembered(total));
     let between_two_looks = format!(
@@ -244,13 +266,13 @@ fn refuses(answers: &str) -> Alert {
         "LockStoreRefuses",
         Severity::Critical,
         &format!("max by ({by}) ((({between_two_looks}) or {seldom}) and on ({kind}) {enough}){answers}"),
-        "{{ $value | humanizePercentage }} of the commands of one kind to {{ $labels.node }} fail",
+        "{{ $value | humanizePercentage }} of the commands of one kind to {{ $labels.backend }} fail",
     )
     .after("2m")
     .keep("1m")
     .says(&format!(
         "In half of the processes of {{{{ $labels.job }}}}, {{{{ $value | humanizePercentage }}}} or more of the commands of one kind to \
-         the lock store {{{{ $labels.node }}}} fail, for two minutes. {KINDS}{AT_STAKE}What cannot be acquired is not granted; what cannot be \
+         the lock store {{{{ $labels.backend }}}} fail, for two minutes. {KINDS}{AT_STAKE}What cannot be acquired is not granted; what cannot be \
          renewed or released ends with its lease. The store is full (INFO memory: raise maxmemory, or find what fills it), refuses \
          writes (a replica, a full disk, too few replicas: `lockctl topology`), or its users were changed (ACL LOG): the runbook has the \
          command for each."
@@ -259,7 +281,7 @@ fn refuses(answers: &str) -> Alert {
 
 /// A single failing command is not a share.
 fn failing_commands() -> Alert {
-    let by = format!("{SERVICE}, node");
+    let by = format!("{SERVICE}, backend");
     let errors = |how: &str| format!("sum by ({by}) ({how}(@backend_errors_total[5m]))");
     Alert::new(
         "LockStoreErrors",
@@ -270,7 +292,7 @@ fn failing_commands() -> Alert {
             errors("rate"),
             errors("increase"),
         ),
-        "{{ $value | humanizePercentage }} of the commands to {{ $labels.node }} fail",
+        "{{ $value | humanizePercentage }} of the commands to {{ $labels.backend }} fail",
     )
 }
 
@@ -279,13 +301,13 @@ fn slow() -> Alert {
         "LockStoreSlow",
         Severity::Warning,
         &format!(
-            "histogram_quantile(0.9, sum by ({SERVICE}, node, le) (rate(@backend_command_seconds_bucket[10m]))) > <<slowStoreSeconds>>"
+            "histogram_quantile(0.9, sum by ({SERVICE}, backend, le) (rate(@backend_command_seconds_bucket[10m]))) > <<slowStoreSeconds>>"
         ),
-        "One command in ten to {{ $labels.node }} takes {{ $value | humanizeDuration }} and more",
+        "One command in ten to {{ $labels.backend }} takes {{ $value | humanizeDuration }} and more",
     )
     .after("10m")
     .says(
-        "One in ten of the commands that {{ $labels.job }} sends to {{ $labels.node }} takes {{ $value | humanizeDuration }} and more: every \
+        "One in ten of the commands that {{ $labels.job }} sends to {{ $labels.backend }} takes {{ $value | humanizeDuration }} and more: every \
          acquire and every renewal waits for them; of a quorum, for a majority of its members. Look at SLOWLOG GET, at the machine of this \
          node, and at the way to it.",
     )

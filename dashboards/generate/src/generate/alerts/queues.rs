@@ -1,12 +1,13 @@
 //! Alerts on callers that wait too long or in vain.
 
 use super::{SITES, happened};
-use crate::generate::names::{LOCK, SERVICE, age, once};
+use crate::generate::names::{LOCK, SERVICE, SITE, STORE, age, once, store_now};
 use crate::generate::rule::{Alert, Severity};
 
 pub(crate) fn alerts() -> Vec<Alert> {
     let waiters = once("@waiting_on", ", holder_site");
     let oldest = age("waiting_on_oldest_start_timestamp_seconds");
+    let within = within_its_time();
     let acquires = |outcomes: &str, window: &str| {
         let compared = if outcomes.contains('|') { "=~" } else { "=" };
         format!(
@@ -21,7 +22,8 @@ pub(crate) fn alerts() -> Vec<Alert> {
             Severity::Warning,
             &format!(
                 "min_over_time(({waiters})[5m:]) > <<manyWaiters>> and on ({LOCK}) \
-                 (max by ({LOCK}) ({oldest}) > 5 or deriv(({waiters})[10m:]) > 0)"
+                 (max by ({LOCK}) ({oldest}) > 5 or deriv(({waiters})[10m:]) > 0) \
+                 and on ({LOCK}) (sum by ({LOCK}) (@waiting_on unless on ({LOCK}, holder_site) {within}) > <<manyWaiters>>)"
             ),
             "{{ $value | humanize }} callers wait for {{ $labels.lock }}, and do not become fewer",
         )
@@ -36,7 +38,7 @@ pub(crate) fn alerts() -> Vec<Alert> {
             "LockAcquireTimeouts",
             Severity::Warning,
             &format!(
-                "({} / ({} > 0.05) > 0.05) or ({} / ({} > 2.5) > 0.99)",
+                "(({} / ({} > 0.05) > 0.05) or ({} / ({} > 2.5) > 0.99)) unless on ({LOCK}) {within}",
                 rate("timeout"),
                 rate("acquired|timeout|busy|cancelled|error"),
                 increase("timeout|error"),
@@ -75,12 +77,30 @@ pub(crate) fn alerts() -> Vec<Alert> {
     ]
 }
 
+/// The call sites that are waited for, but whose hold is younger than its own `stuck_after`, and has lasted for as long as
+/// the oldest wait. Roles and jobs never name a time, so an hour stands for it. In a queue that moves, the oldest wait is
+/// older than the hold.
+fn within_its_time() -> String {
+    let by = format!("{LOCK}, holder_site");
+    let began = format!("min by ({by}) (@waiting_on_oldest_hold_start_timestamp_seconds > 0)");
+    let age_of_hold = format!("({} - on ({STORE}) group_right () {began})", store_now());
+    let wait = format!("max by ({by}) ({})", age("waiting_on_oldest_start_timestamp_seconds"));
+    let promised = format!("max by ({SITE}) (last_over_time(@stuck_after_seconds[1d]))");
+    let promised = format!("({promised} or on ({SITE}) max by ({SITE}) (last_over_time(@site_info[1d])) * 3600)");
+    let promised = format!("max by ({by}) (label_replace({promised}, \"holder_site\", \"$1\", \"site\", \"(.*)\"))");
+    format!("({age_of_hold} < on ({by}) {promised} and on ({by}) ({age_of_hold} + 15 > on ({by}) {wait}))")
+}
+
 /// Fires for a single caller, and for any holder. The holder may be another library, which exports no metrics.
 fn long_wait() -> Alert {
     Alert::new(
         "LockWaitTooLong",
         Severity::Warning,
-        &format!("max by ({LOCK}, holder_site) ({}) > <<longWaitSeconds>>", age("waiting_on_oldest_start_timestamp_seconds")),
+        &format!(
+            "max by ({LOCK}, holder_site) ({}) > <<longWaitSeconds>> unless on ({LOCK}, holder_site) {}",
+            age("waiting_on_oldest_start_timestamp_seconds"),
+            within_its_time()
+        ),
         "A caller has been waiting for {{ $labels.lock }} for {{ $value | humanizeDuration }}",
     )
     .keep("2m")

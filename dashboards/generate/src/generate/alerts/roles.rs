@@ -1,5 +1,6 @@
 //! Alerts on elections, jobs, and numbers that all processes must share.
 
+use super::stuck::{inspected, lease_may_run};
 use super::{SITES, where_its_store_answers};
 use crate::generate::names::{
     LOCK, PROCESS, SERVICE, STORE, age_of_process, down, growth, once, remembered, store_now,
@@ -47,9 +48,18 @@ fn elections() -> String {
 /// The leader may be a process whose scrapes fail, or a process without scrapes. The store still knows it.
 fn no_leader() -> Alert {
     let (led, led_before) = (once(&remembered("@leader"), ""), once("@leader", ""));
+    // A leader whose scrapes fail is unknown. The store decides, or the candidates that it names a leader to. Without
+    // either, its silence counts for as long as its lease.
     let silent = format!(
-        "(max by ({PROCESS}, store, lock) (last_over_time(@leader[6h]) > 0 unless @leader) and on ({PROCESS}) {})",
-        down()
+        "(max by ({PROCESS}, store, lock) (last_over_time(@leader[6h]) > 0 unless @leader) and on ({PROCESS}) {} \
+         unless on ({STORE}) {})",
+        down(),
+        inspected(),
+    );
+    let led_unseen = format!("max by ({LOCK}) ({}) > 0", remembered("@candidates_led"));
+    let silent = format!(
+        "({silent} and on ({PROCESS}, store, lock) {} or {silent} and on ({LOCK}) {led_unseen})",
+        lease_may_run()
     );
     // A candidate that cannot reach the store cannot lead, and the store has its own alert. A candidate that can reach
     // it would lead.

@@ -1,6 +1,6 @@
 //! Alerts on dangers to data.
 
-use super::{HOLDING, SITES, WAITING, happened, where_its_store_answers, with_node};
+use super::{HOLDING, SITES, WAITING, happened, where_its_store_answers, with_backend};
 use crate::generate::names::{LOCK, PROCESS, SERVICE, STORE, remembered, twice};
 use crate::generate::rule::{Alert, Severity};
 
@@ -18,20 +18,22 @@ fn lost() -> Vec<Alert> {
         happened(&format!("lost_total{{reason{compared}\"{reasons}\"}}"), 10, &by_reason)
     };
     let by_lock = format!("{SERVICE}, store, lock");
+    // Separate alerts report that the store was away, or refused everything, once for all of its locks.
+    let lost_by_accident = format!(
+        "({} or ({}))",
+        with_backend(&lost("expired|stolen|failover")),
+        where_its_store_answers(
+            &lost("unreachable"),
+            &|series| format!("min_over_time({series}[15m])"),
+            &|share| format!("max_over_time({share}[15m:30s])"),
+        ),
+    );
     vec![
+        many_lost(&lost_by_accident),
         Alert::new(
             "LockLost",
             Severity::Critical,
-            // Separate alerts report that the store was away, or refused everything, once for all of its locks.
-            &format!(
-                "{} or ({})",
-                with_node(&lost("expired|stolen|failover")),
-                where_its_store_answers(
-                    &lost("unreachable"),
-                    &|series| format!("min_over_time({series}[15m])"),
-                    &|share| format!("max_over_time({share}[15m:30s])"),
-                ),
-            ),
+            &lost_by_accident,
             "{{ $labels.lock }} was lost by its holder in {{ $labels.instance }}: {{ $labels.reason }}",
         )
         .says(&format!(
@@ -85,10 +87,11 @@ fn lost() -> Vec<Alert> {
              may have done, and why the store was away."
         )),
         never_freed(),
+        killed(),
         Alert::new(
             "LockReleaseAbandoned",
             Severity::Warning,
-            &with_node(&happened("releases_total{outcome=\"abandoned\"}", 15, &by_lock)),
+            &with_backend(&happened("releases_total{outcome=\"abandoned\"}", 15, &by_lock)),
             "Releases of {{ $labels.lock }} did not reach the store",
         )
         .says(&format!(
@@ -97,6 +100,47 @@ fn lost() -> Vec<Alert> {
              the connection to the store."
         )),
     ]
+}
+
+/// A process that ends without a shutdown leaves its locks taken until their leases end. Judged for each process, so that a
+/// deploy counts once.
+fn killed() -> Alert {
+    let by = format!("{PROCESS}, store, lock");
+    let began = format!("max by ({PROCESS}) (@start_timestamp_seconds)");
+    let before = format!("max by ({PROCESS}) (last_over_time(@start_timestamp_seconds[10m] offset 1m))");
+    let ended = format!(
+        "(max by ({by}) (last_over_time(@held[10m] offset 1m)) > bool 0) and on ({PROCESS}) ({began} > on ({PROCESS}) {before} + 1)"
+    );
+    Alert::new(
+        "LockHoldersKilled",
+        Severity::Warning,
+        &format!("sum by ({SERVICE}, store, lock) (sum_over_time(({ended})[1h:1m]) > 2)"),
+        "Processes of {{ $labels.job }} have ended {{ $value | humanize }} times within an hour while they held {{ $labels.lock }}",
+    )
+    .says(&format!(
+        "Processes of {{{{ $labels.job }}}} have started again {{{{ $value | humanize }}}} times within an hour, and had the lock \
+         {{{{ $labels.lock }}}} in {{{{ $labels.store }}}} at the last scrape before. Each time, callers wait until the lease ends. Call \
+         sites that take it:{SITES} Look for kills by the memory limit, failing liveness probes and panics; a program that is told to stop \
+         frees its locks with `shutdown_on_signal`."
+    ))
+}
+
+/// Many locks that are lost at once have one cause: a server that restarted empty, or a process without processor time.
+fn many_lost(lost: &str) -> Alert {
+    Alert::new(
+        "LockManyLost",
+        Severity::Critical,
+        &format!("count by (backend) (count by (backend, store, lock) ({lost})) >= <<manyLocks>>"),
+        "{{ $value | humanize }} locks of {{ $labels.backend }} were lost by their holders within ten minutes",
+    )
+    .says(
+        "{{ $value | humanize }} locks in the lock store {{ $labels.backend }} were lost while they were held, within ten minutes. By process \
+         and reason:{{ range query (printf \"topk(5, sum by (job, instance, reason) (increase(@lost_total{store=~%q}[10m])) > 0)\" \
+         (printf \"%s(#.*)?\" (reReplaceAll \"[.]\" \"[.]\" $labels.backend))) }} {{ .Labels.instance }} ({{ .Labels.job }}), \
+         {{ .Labels.reason }}: {{ .Value | humanize }};{{ end }} Of failover, the server lost its data: see LockFailover. Of expired, in one \
+         process, that process had no processor time: see LockWatchdogLate. Check what the stopped work had done half; the logs name the \
+         keys, and `lockctl list` shows who has them now.",
+    )
 }
 
 /// The store has such a key, whichever instance reported it. After an inspector has ended, the result of two scrapes
@@ -132,7 +176,7 @@ fn near() -> Vec<Alert> {
         Alert::new(
             "LockLeaseNearlyLost",
             Severity::Warning,
-            &with_node(&format!(
+            &with_backend(&format!(
                 "histogram_quantile(0.05, sum by ({by_lock}, le) (rate(@lease_remaining_ratio_bucket[10m]))) < 0.3"
             )),
             "Leases of {{ $labels.lock }} are renewed with only {{ $value | humanizePercentage }} left",
@@ -147,7 +191,7 @@ fn near() -> Vec<Alert> {
         Alert::new(
             "LockRenewalsFailing",
             Severity::Warning,
-            &with_node(&format!(
+            &with_backend(&format!(
                 "sum by ({by_lock}) (rate(@renewals_total{{outcome!=\"ok\"}}[5m])) \
                  / (sum by ({by_lock}) (rate(@renewals_total[5m])) > 0) > 0.01"
             )),

@@ -96,12 +96,12 @@ fn plumbing() -> Vec<Panel> {
         chart("Commands", "Commands sent, by kind.", Unit::PerSecond)
             .query("{{op}}", "sum by (op) (rate(@backend_command_seconds_count[$__rate_interval]))"),
         chart("Failed commands", "By node and kind of failure.", Unit::PerSecond)
-            .query("{{node}}: {{kind}}", "sum by (node, kind) (rate(@backend_errors_total[$__rate_interval]))"),
+            .query("{{backend}}: {{kind}}", "sum by (backend, kind) (rate(@backend_errors_total[$__rate_interval]))"),
         chart("Renewal lateness, 99th percentile", "How much later than planned renewals were sent: a busy or frozen process.", Unit::Seconds)
             .query("{{instance}}", "histogram_quantile(0.99, sum by (instance, le) (rate(@renewal_lateness_seconds_bucket[$__rate_interval])))"),
         Panel::new("Connection of the watchdog", "By process and node.", Kind::StateTimeline, Unit::UpDown)
             .wide(16)
-            .query("{{instance}} to {{node}}", "min by (instance, node) (@backend_connected)"),
+            .query("{{instance}} to {{backend}}", "min by (instance, backend) (@backend_connected)"),
         stat("Sampler ran", "How long ago a process last looked for stuck locks, at worst.", Unit::Seconds)
             .query("ago", &format!("max({})", age("sampler_last_run_timestamp_seconds")))
             .orange(10.5)
@@ -148,36 +148,36 @@ fn topology() -> Vec<Panel> {
             )
             .orange(0.5),
         stat("Replicas", "Replicas that are connected to each node.", Unit::Count)
-            .query("{{node}}", "min by (node) (@replicas)"),
+            .query("{{backend}}", "min by (backend) (@replicas)"),
         stat("Replicas that writes need", "Without how many connected replicas each node refuses writes.", Unit::Count)
-            .query("{{node}}", "min by (node) (@min_replicas)"),
+            .query("{{backend}}", "min by (backend) (@min_replicas)"),
         stat("Moved, 24 h", "How often a node was found at another address, or slots got other masters.", Unit::Count)
             .query(
                 "{{change}}",
                 "round(max by (change) (sum by (instance, change) (increase(@topology_changes_total[24h]))))",
             ),
         chart("Confirmations, 99th percentile", "Time until replicas or disks had confirmed.", Unit::Seconds).query(
-            "{{node}}",
-            "histogram_quantile(0.99, sum by (node, le) (rate(@confirm_seconds_bucket[$__rate_interval])))",
+            "{{backend}}",
+            "histogram_quantile(0.99, sum by (backend, le) (rate(@confirm_seconds_bucket[$__rate_interval])))",
         ),
         chart("Confirmations that fell short", "Too few replicas or disks confirmed in time.", Unit::PerSecond)
-            .query("{{node}}", "sum by (node) (rate(@confirm_shortfalls_total[$__rate_interval]))"),
+            .query("{{backend}}", "sum by (backend) (rate(@confirm_shortfalls_total[$__rate_interval]))"),
         chart("Redirections", "What masters of a cluster said instead of an answer.", Unit::PerSecond)
-            .query("{{node}}: {{kind}}", "sum by (node, kind) (rate(@redirections_total[$__rate_interval]))"),
+            .query("{{backend}}: {{kind}}", "sum by (backend, kind) (rate(@redirections_total[$__rate_interval]))"),
         chart(
             "Slots that are half moved",
             "What masters of a cluster give away or take over; new locks there wait.",
             Unit::Count,
         )
-        .query("{{node}}", "max by (node) (@slots_open)"),
+        .query("{{backend}}", "max by (backend) (@slots_open)"),
         chart("Members of each quorum", "As the process that sees the fewest count sees them.", Unit::Count)
-            .query("{{node}}: counted", "min by (node) (@quorum_members{state=\"counted\"})")
-            .query("{{node}}: {{state}}", "max by (node, state) (@quorum_members{state!=\"counted\"})")
-            .query("{{node}}: majority", "max by (node) (@quorum_majority)"),
+            .query("{{backend}}: counted", "min by (backend) (@quorum_members{state=\"counted\"})")
+            .query("{{backend}}: {{state}}", "max by (backend, state) (@quorum_members{state!=\"counted\"})")
+            .query("{{backend}}: majority", "max by (backend) (@quorum_majority)"),
         chart("Holds that not every member confirms", "Renewed by a majority, so they are safe.", Unit::Count)
-            .query("{{node}}", "sum by (node) (@quorum_degraded_holds)"),
+            .query("{{backend}}", "sum by (backend) (@quorum_degraded_holds)"),
         chart("Rounds of votes", "A second one where the members had given different tokens.", Unit::PerSecond)
-            .query("{{node}}: {{phase}}", "sum by (node, phase) (rate(@quorum_rounds_total[$__rate_interval]))")
-            .query("{{node}} given again", "sum by (node) (rate(@quorum_repairs_total[$__rate_interval]))"),
+            .query("{{backend}}: {{phase}}", "sum by (backend, phase) (rate(@quorum_rounds_total[$__rate_interval]))")
+            .query("{{backend}} given again", "sum by (backend) (rate(@quorum_repairs_total[$__rate_interval]))"),
     ]
 }

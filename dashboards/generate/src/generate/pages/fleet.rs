@@ -45,6 +45,7 @@ fn now() -> Vec<Panel> {
         .rare("Shortest lease left", &by_lock("min", "@inspector_min_ttl_seconds > 0"))
         .rare("Keys without a lease", &by_lock("max", "@inspector_keys_without_ttl"))
         .rare("Commands stuck", &by_lock("max", "@inspector_commands_stuck > 0"))
+        .rare("Pinned for", &by_lock("max", &age_in_fleet("inspector_oldest_pin_start_timestamp_seconds")))
         .rare("Job overdue by", &by_lock("max", "@inspector_job_overdue_seconds > 0")),
     ]
 }
@@ -93,7 +94,7 @@ fn inspector() -> Vec<Panel> {
         Panel::new(
             "Which server a store is",
             "The servers behind each name of a store, as its processes find them (of one server, also behind sentinels): the beginning of \
-             the id of its data (master_replid), which a restart and a failover change. Two under one name are two stores; one under two \
+             the id of its data (master_replid), which a restart and a failover change; of PostgreSQL its timeline and system identifier. Two under one name are two stores; one under two \
              names is one store, whose locks are shown twice.",
             Kind::Table {
                 labels: &[("store", "Store"), ("server", "Server"), ("version", "Version"), ("topology", "Kind")],

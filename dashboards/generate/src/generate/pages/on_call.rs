@@ -1,7 +1,7 @@
 //! *Locks: on call*: the questions of a person on call at night, in their order.
 
 use crate::generate::dashboard::Dashboard;
-use crate::generate::names::{LOCK, PROCESS, age, growth, once};
+use crate::generate::names::{LOCK, PROCESS, STORE, age, growth, once};
 use crate::generate::pages::roles::roles;
 use crate::generate::panel::{Kind, Panel, Unit};
 
@@ -166,16 +166,20 @@ fn waiting() -> Vec<Panel> {
     ]
 }
 
-/// Keys in the store beyond the holds of processes and commands, by store and lock.
+/// Keys in the store beyond the holds of processes and commands, by store and lock. As in LockOrphanedHold, a key counts
+/// if it was there for two minutes: the inspector and the processes are not read at the same moment.
 pub(super) fn without_a_holder() -> String {
     let of_process = format!("{PROCESS}, store, lock");
     let stored = format!(
-        "max by ({LOCK}) (sum by ({of_process}) (max by ({of_process}, mode) (@inspector_held{{lock!=\"other\"}})))"
+        "max by ({LOCK}) (sum by ({of_process}) (max by ({of_process}, mode) (min_over_time(@inspector_held{{lock!=\"other\"}}[2m]))))"
     );
-    let commands = format!("max by ({LOCK}) (@inspector_commands)");
-    let held = once("@held{FLEET}", ", mode");
+    let commands = format!("max by ({LOCK}) (max_over_time(@inspector_commands[2m]))");
+    let held = once("max_over_time(@held{FLEET}[2m])", ", mode");
     let missing = format!("({stored} - on ({LOCK}) {commands} or on ({LOCK}) {stored})");
-    format!("({missing} - on ({LOCK}) {held} > 0) or ({missing} > 0 unless on ({LOCK}) {held})")
+    let unnamed = format!("(max by ({STORE}) (@held{{FLEET, lock=\"other\"}}) > 0)");
+    format!(
+        "(({missing} - on ({LOCK}) {held} > 0) or ({missing} > 0 unless on ({LOCK}) {held})) unless on ({STORE}) {unnamed}"
+    )
 }
 
 fn orphans() -> Vec<Panel> {

@@ -65,7 +65,7 @@ pub(crate) struct SentClaim {
     pub(crate) until: Timestamp,
     /// How long after the send the store may execute the command.
     execute_within: Duration,
-    /// The newest token that was known when the command was sent. A grant must have a higher one.
+    /// The newest token of the key that was known when the command was sent. A grant must have a higher one.
     floor: FencingToken,
     /// Whether it had a ticket, and so could enter the queue.
     may_queue: bool,
@@ -215,8 +215,8 @@ impl PendingClaim {
         sent_at: Timestamp,
         floor: FencingToken,
     ) -> ClaimAnswer {
-        // A token that does not exceed the newest known one means that the store went back in time. It is only
-        // reported.
+        // A token that does not exceed the newest known one of its key means that the store went back in time. It is
+        // only reported.
         let queued = matches!(attempt, Attempt::Queued { .. } | Attempt::Asleep { .. });
         // A queued claim stays queued. It keeps its place even while grants cannot be heard and it asks for no place.
         self.queued |= queued;
@@ -225,7 +225,7 @@ impl PendingClaim {
         self.told &= matches!(attempt, Attempt::Granted { .. } | Attempt::Shared { .. });
         match attempt {
             Attempt::Granted { token } => {
-                engine.newest_token.fetch_max(token.get(), Ordering::Relaxed);
+                engine.newest_tokens.note(&self.claim.key, token);
                 if token <= floor {
                     let (label, store) = (&spec.events.label, &*spec.events.origin.store);
                     engine.observers.notice(&Notice::FencingRegressed { label, store, token, newest: floor });
@@ -236,7 +236,7 @@ impl PendingClaim {
             }
             Attempt::Shared { token, wanted } => {
                 // Regression is not checked here, because the token of a phase is older than the claims that join it.
-                engine.newest_token.fetch_max(token.get(), Ordering::Relaxed);
+                engine.newest_tokens.note(&self.claim.key, token);
                 self.unsettled_until = self.unsettled_until.max(Some(sent_at));
                 // A process that cannot hear of waiters lets no other caller in under its claim. Otherwise newcomers
                 // could keep a waiting writer out.
@@ -283,7 +283,7 @@ impl PendingClaim {
                 self.listener = Some(engine.grants.listen(self.claim.owner));
             }
         }
-        let floor = FencingToken::new(engine.newest_token.load(Ordering::Relaxed));
+        let floor = engine.newest_tokens.of(&self.claim.key);
         let execute_within = request.execute_within;
         let backend = Arc::clone(&engine.backend);
         let command = match &self.retiring {
@@ -316,7 +316,7 @@ impl PendingClaim {
                 // grant has ended in the meantime. Accepting it would make a second holder.
                 continue;
             }
-            engine.newest_token.fetch_max(grant.token.get(), Ordering::Relaxed);
+            engine.newest_tokens.note(&self.claim.key, grant.token);
             // The lock belongs to this claim from now on. If the caller disappears, the lock must be freed.
             self.unsettled_until = self.unsettled_until.max(Some(stamp));
             let granted_for = grant.claim.ttl;

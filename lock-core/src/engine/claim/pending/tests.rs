@@ -14,7 +14,9 @@ use crate::memory::MemoryStore;
 use lock_store::contract::backend::{
     AcquireRequest, Attempt, Capabilities, Claim, Freed, Inbox, LockBackend, Release, Renewal,
 };
+use lock_store::contract::event::{LockEvent, LockObserver, Notice};
 use lock_store::types::error::{LockError, LockErrorKind, Result};
+use lock_store::types::fencing::FencingToken;
 use lock_store::types::key::LockKey;
 use lock_store::types::owner::{Holder, HolderInfo};
 use lock_store::types::system::clock::Clock;
@@ -216,4 +218,71 @@ async fn a_first_attempt_that_hangs_ends_in_time() {
         assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
         assert!((wait..wait + 2 * MS).contains(&started.elapsed()), "{:?}", started.elapsed());
     }
+}
+
+/// A store that grants every key at once, with prescribed tokens.
+#[derive(Debug)]
+struct Prescribed(Mutex<Vec<u64>>);
+
+impl LockBackend for Prescribed {
+    fn kind(&self) -> &'static str {
+        "prescribed"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default()
+    }
+
+    async fn drive(&self, _: Inbox) -> LockError {
+        std::future::pending().await
+    }
+
+    async fn try_acquire(&self, _: &AcquireRequest) -> Result<Attempt> {
+        Ok(Attempt::Granted { token: FencingToken::new(self.0.lock().unwrap().pop().unwrap()) })
+    }
+
+    async fn renew(&self, one_lane: &[Claim]) -> Vec<Result<Renewal>> {
+        one_lane.iter().map(|_| Ok(Renewal::Renewed)).collect()
+    }
+
+    async fn release(&self, _: &Release) -> Result<Freed> {
+        Ok(Freed::Released)
+    }
+
+    async fn withdraw(&self, _: &Claim) -> Result<Freed> {
+        Ok(Freed::Released)
+    }
+
+    async fn holder(&self, _: &LockKey) -> Result<Option<Holder>> {
+        Ok(None)
+    }
+}
+
+/// Notes which tokens were reported as regressed.
+#[derive(Clone, Default)]
+struct Regressed(Arc<Mutex<Vec<u64>>>);
+
+impl LockObserver for Regressed {
+    fn on_event(&self, _: &LockEvent<'_>) {}
+
+    fn on_notice(&self, notice: &Notice<'_>) {
+        if let Notice::FencingRegressed { token, .. } = notice {
+            self.0.lock().unwrap().push(token.get());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+#[limit]
+async fn a_token_is_compared_only_with_tokens_of_the_same_key() {
+    let grants = [("order", 10), ("stock", 5), ("stock", 6), ("order", 9), ("order", 11), ("stock", 6)];
+    let tokens = grants.iter().rev().map(|(_, token)| *token).collect();
+    let store = Arc::new(Prescribed(Mutex::new(tokens)));
+    let locks = LockManager::builder_shared(store).drive_on_current_runtime().build().unwrap();
+    let regressed = Regressed::default();
+    locks.observe(regressed.clone());
+    for (key, _) in grants {
+        locks.lock(key).acquire().await.unwrap().release().await.unwrap();
+    }
+    assert_eq!(*regressed.0.lock().unwrap(), [9, 6], "the fourth and the sixth grant went back");
 }

@@ -92,6 +92,8 @@ pub struct LockEvent<'a> {
     /// The age at which the hold counts as stuck. For a role it is [`Duration::MAX`] or centuries: a role is never
     /// stuck unless the request says when.
     pub stuck_after: Duration,
+    /// How long the caller is willing to wait. `None` if it waits without a limit.
+    pub wait_limit: Option<Duration>,
     /// The requested mode. A downgrade does not change it.
     pub mode: Mode,
     /// The purpose of the lock.
@@ -107,7 +109,8 @@ impl<'a> LockEvent<'a> {
         const TTL: Duration = Duration::from_secs(30);
         const STUCK_AFTER: Duration = Duration::from_secs(90);
         let (mode, purpose) = (Mode::Exclusive, Purpose::Lock);
-        Self { attempt, label, key, site, store: "memory", ttl: TTL, stuck_after: STUCK_AFTER, mode, purpose, kind }
+        let (store, ttl, stuck_after, wait_limit) = ("memory", TTL, STUCK_AFTER, None);
+        Self { attempt, label, key, site, store, ttl, stuck_after, wait_limit, mode, purpose, kind }
     }
 }
 

@@ -194,7 +194,7 @@ pub enum Notice<'a> {
         /// The cycle.
         deadlock: &'a Deadlock,
     },
-    /// The store granted a token that is not greater than an earlier one, so it has lost data.
+    /// The store granted a token that is not greater than an earlier one of the same key, so it has lost data.
     FencingRegressed {
         /// The family of locks.
         label: &'a LockLabel,
@@ -202,7 +202,7 @@ pub enum Notice<'a> {
         store: &'a str,
         /// The granted token.
         token: FencingToken,
-        /// The newest token seen before.
+        /// The newest token of the key that was seen before.
         newest: FencingToken,
     },
 }

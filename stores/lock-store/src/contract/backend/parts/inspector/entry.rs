@@ -39,7 +39,8 @@ pub struct LockEntry {
     /// The value that a foreign client wrote, at most its first 1,025 bytes. An operator needs it to take the lock away
     /// from that client: see [`RevokeFrom::Foreign`](crate::RevokeFrom::Foreign).
     pub foreign_value: Option<Vec<u8>>,
-    /// When the lock was granted, by the store's clock. `None` for a foreign holder.
+    /// When the lock was granted, by the store's clock. `None` for a foreign holder, and for a shared lock, whose members
+    /// came at different times: see [`FleetHolder::held_for`](crate::FleetHolder::held_for).
     pub granted_at: Option<SystemTime>,
     /// How long ago it was granted, by the store's clock.
     pub held_for: Option<Duration>,
@@ -49,6 +50,10 @@ pub struct LockEntry {
     /// The ttl with which a holder of this library took the lock. A renewal extends the lease to this time. `None` for
     /// other holders.
     pub ttl: Option<Duration>,
+    /// For how long the oldest open transaction has pinned the lock, by the store's clock. `None` if none has.
+    pub pinned_for: Option<Duration>,
+    /// Which sessions have pinned it, as the store names them: `session 7`.
+    pub pinned_by: Option<String>,
     /// Details that only this store knows, each with a name for people and programs: `("pinned by", "pid 7, for 3s")`.
     pub details: Vec<(&'static str, String)>,
 }
@@ -111,6 +116,8 @@ impl LockEntry {
             held_for: held_for.map(Result::unwrap_or_default),
             waiters: None,
             ttl: None,
+            pinned_for: None,
+            pinned_by: None,
             details: Vec::new(),
         }
     }

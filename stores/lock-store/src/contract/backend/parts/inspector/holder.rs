@@ -27,13 +27,15 @@ pub struct FleetHolder {
     pub mode: Option<Mode>,
     /// The time left of its lease. `None` if the lease never ends.
     pub lease_left: Option<Duration>,
+    /// For how long its process has had its claim, by the store's clock. `None` if the store does not know.
+    pub held_for: Option<Duration>,
 }
 
 impl FleetHolder {
     /// Describes a holder by its claim and its lease.
     #[must_use]
     pub fn new(owner: Option<OwnerId>, lease_left: Option<Duration>) -> Self {
-        Self { owner, info: None, mode: None, lease_left }
+        Self { owner, info: None, mode: None, lease_left, held_for: None }
     }
 }
 
@@ -41,7 +43,14 @@ impl FleetHolder {
 impl From<LockEntry> for FleetHolder {
     fn from(entry: LockEntry) -> Self {
         let holder = entry.holder;
-        Self { owner: holder.owner, info: holder.info, mode: Some(Mode::Exclusive), lease_left: holder.ttl_left }
+        let held_for = entry.held_for;
+        Self {
+            owner: holder.owner,
+            info: holder.info,
+            mode: Some(Mode::Exclusive),
+            lease_left: holder.ttl_left,
+            held_for,
+        }
     }
 }
 
