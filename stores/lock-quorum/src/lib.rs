@@ -92,7 +92,7 @@ impl Quorum {
     ///
     /// # Errors
     ///
-    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) for fewer than three members, and for
+    /// [`LockErrorKind::Misconfigured`](lock_store::LockErrorKind::Misconfigured) for fewer than three members, and for
     /// two of the same name.
     pub fn of(members: impl IntoIterator<Item = AnyBackend>) -> Result<Self> {
         let members: Vec<Member> = members.into_iter().map(Member::new).collect();
@@ -148,7 +148,7 @@ impl Quorum {
     ///
     /// # Errors
     ///
-    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) for less than a majority, and for more
+    /// [`LockErrorKind::Misconfigured`](lock_store::LockErrorKind::Misconfigured) for less than a majority, and for more
     /// members than there are.
     pub fn with_majority(self, members: usize) -> Result<Self> {
         let all = self.shared.members.len();
@@ -166,7 +166,7 @@ impl Quorum {
     ///
     /// # Errors
     ///
-    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) for less than a second, and for more than
+    /// [`LockErrorKind::Misconfigured`](lock_store::LockErrorKind::Misconfigured) for less than a second, and for more than
     /// 30 days.
     pub fn with_max_ttl(self, max_ttl: Duration) -> Result<Self> {
         if !(MIN_RENEWED_TTL..=MAX_TTL).contains(&max_ttl) {

@@ -26,7 +26,7 @@ impl Quorum {
     ///
     /// # Errors
     ///
-    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured), with what to write. The message never
+    /// [`LockErrorKind::Misconfigured`](lock_store::LockErrorKind::Misconfigured), with what to write. The message never
     /// repeats the URL.
     pub fn new(url: &str) -> Result<Self> {
         Self::read(StoreUrl::read(url))

@@ -95,7 +95,7 @@ impl RedisStore {
     /// and `sentinel_tls=no` if they do not speak TLS as the master does. One host is enough: others are learnt from
     /// it. `nat=10.0.0.1:6379>203.0.113.1:7001,…` reaches an announced address at another one. Callers do not notice a
     /// failover that ends within their wait; a holder whose lock it lost is told so
-    /// ([`LossReason::Failover`](crate::LossReason::Failover)).
+    /// ([`LossReason::Failover`](lock_store::LossReason::Failover)).
     ///
     /// For a Redis Cluster, accepts `redis+cluster://[user:password@]host[:port],host…`, or `rediss+cluster://` for TLS:
     /// some of its nodes, which tell of the others. If the addresses that they announce are reached at others, say so
@@ -109,7 +109,7 @@ impl RedisStore {
     ///
     /// # Errors
     ///
-    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) if the URL or a file cannot be read or its scheme is not compiled in.
+    /// [`LockErrorKind::Misconfigured`](lock_store::LockErrorKind::Misconfigured) if the URL or a file cannot be read or its scheme is not compiled in.
     /// The message never repeats the URL.
     pub fn new(url: &str) -> Result<Self> {
         Self::builder(url).build()

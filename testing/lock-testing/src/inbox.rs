@@ -9,7 +9,7 @@ use lock_store::contract::event::{LockObserver, Observers};
 use lock_store::types::key::LockKey;
 use lock_store::types::owner::OwnerId;
 
-/// Makes an [`Inbox`] for [`LockBackend::drive`](crate::LockBackend::drive), with its receiving end.
+/// Makes an [`Inbox`] for [`LockBackend::drive`](lock_store::LockBackend::drive), with its receiving end.
 ///
 /// `observer` receives the notices of the store.
 pub fn inbox(observer: impl LockObserver) -> (Inbox, Reports) {

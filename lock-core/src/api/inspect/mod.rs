@@ -20,7 +20,7 @@ pub use scan::{Scan, ScanOptions};
 pub use topology::Topology;
 
 /// Reads the locks of all processes that use one store. The store is a Redis server, the master that sentinels name, a
-/// Redis Cluster, or any other store that has an [`Inspector`](crate::Inspector).
+/// Redis Cluster, or any other store that has an [`Inspector`](crate::store::Inspector).
 ///
 /// The URL of any node of a Redis Cluster stands for its cluster. A scan reads the masters one after the other. A
 /// command for one key goes to the master that serves it. Every node is reached with the credentials and settings of
@@ -122,7 +122,7 @@ impl FleetReader {
     }
 
     /// Examines the servers, settings and permissions behind the store. Returns one [`Finding`] for each examined
-    /// thing, including things that could not be examined. A store without a [`Doctor`](crate::Doctor) returns one
+    /// thing, including things that could not be examined. A store without a [`Doctor`](crate::store::Doctor) returns one
     /// finding that says so.
     ///
     /// # Cancel safety

@@ -1,8 +1,12 @@
 //! Tests how URLs are read, and the errors for wrong ones.
 
-use tokio_postgres::config::{ChannelBinding, Host, SslMode};
+#[cfg(feature = "tls")]
+use tokio_postgres::config::ChannelBinding;
+use tokio_postgres::config::{Host, SslMode};
 
-use super::{Authorities, Settings};
+#[cfg(feature = "tls")]
+use super::Authorities;
+use super::Settings;
 
 fn read(url: &str) -> lock_core::Result<Settings> {
     Settings::read_with(url, |_| None)

@@ -132,7 +132,7 @@ impl RedisStoreBuilder {
     ///
     /// # Errors
     ///
-    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) for a URL, an address, a certificate, a key or a
+    /// [`LockErrorKind::Misconfigured`](lock_store::LockErrorKind::Misconfigured) for a URL, an address, a certificate, a key or a
     /// name that cannot be used. The message repeats none of them.
     pub fn build(mut self) -> Result<RedisStore> {
         let Settings { connect_within, client_name, .. } = &self.settings;

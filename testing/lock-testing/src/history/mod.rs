@@ -12,7 +12,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-/// One thing that happened. Times are nanoseconds of [`Clock::system`](crate::Clock::system).
+/// One thing that happened. Times are nanoseconds of [`Clock::system`](lock_store::Clock::system).
 ///
 /// A grant is identified by its process and attempt, a release by process, key and token.
 ///
