@@ -9,16 +9,16 @@ use super::{files, is_test, source_of};
 
 /// The folder of each crate, and its lines of Rust, Lua, SQL, shell and Python outside of tests.
 const BUDGETS: [(&str, usize); 13] = [
-    ("lock-core", 15_000),
+    ("lock-core", 15_100),
     ("lock-macros", 3_700),
-    ("lock-metrics", 8_000),
-    ("lockctl", 5_500),
+    ("lock-metrics", 8_100),
+    ("lockctl", 5_600),
     ("stores/lock-store", 7_500),
     ("stores/lock-redis", 17_000),
     ("stores/lock-quorum", 3_200),
     ("stores/lock-postgres", 6_500),
     ("testing/lock-testing", 5_000),
-    ("dashboards", 3_600),
+    ("dashboards", 3_700),
     ("examples", 3_500),
     ("benches", 4_800),
     ("proof", 8_100),
