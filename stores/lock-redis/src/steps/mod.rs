@@ -1,7 +1,7 @@
 //! The atomic steps on the server: for each one its script or commands, their arguments and their answers,
 //! side by side. A new one is a [`Step`](step::Step) in a file of its own, with its script beside it and the method of the
 //! contract that runs it. Routing, redirections, coalescing and errors are there already. In all, a new operation of a part of
-//! the contract has six files: that part and its line in `erased`, `stores/memory`, a rule in `testing/conformance`, and these two.
+//! the contract has six files: that part and its line in `erased`, `lock-core/src/memory`, a rule in `lock-testing/src/conformance`, and these two.
 
 mod beside;
 mod lib;
