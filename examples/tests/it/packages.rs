@@ -10,7 +10,7 @@ const PUBLISHED: [&str; 5] = ["lock-macros", "lock-core", "lock-metrics", "lock-
 
 /// How many crates a program has to link to hold locks on Redis, including lock-core itself; and with all
 /// default features, which include signal handling. Beside them the compiler runs a dozen, `syn` and its kin.
-const BUDGETS: [(&str, usize); 2] = [("redis,macros", 59), ("default", 61)];
+const BUDGETS: [(&str, usize); 2] = [("redis,macros", 58), ("default", 60)];
 
 /// Packages for other platforms need not have been downloaded.
 const FILTER: &str = "--filter-platform";
@@ -116,6 +116,8 @@ fn the_defaults_of_lock_core_stay_small() {
         let tree = cargo(&arguments);
         let mut crates: Vec<&str> =
             tree.lines().filter_map(|line| line.split_once(' ')).map(|(name, _)| name).collect();
+        // Ours are parts of one library.
+        crates.retain(|name| !name.starts_with("lock-"));
         crates.sort_unstable();
         crates.dedup();
         assert!(crates.contains(&"redis"), "{crates:?}");

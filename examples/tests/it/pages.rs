@@ -47,7 +47,7 @@ const TWINS: [(&str, &str); 4] = [
 #[test]
 #[limit]
 fn the_pages_that_everybody_reads_are_short() {
-    for (name, most) in [("README.md", 134), ("ARCHITECTURE.md", 150)] {
+    for (name, most) in [("README.md", 134), ("ARCHITECTURE.md", 165)] {
         let lines = page(name).lines().count();
         assert!(lines <= most, "{name}: {lines} lines");
     }
@@ -210,12 +210,20 @@ fn sources(folder: &Path) -> String {
     all
 }
 
+/// The sources of the crates that programs link.
+fn source_of_the_library() -> String {
+    let crates = ["lock-core", "lock-macros", "lock-metrics"];
+    let stores = ["lock-store", "lock-redis", "lock-quorum", "lock-postgres"].map(|name| format!("stores/{name}"));
+    let folders =
+        crates.iter().map(|name| format!("{name}/src")).chain(stores.iter().map(|name| format!("{name}/src")));
+    let folders = folders.chain(["stores/lock-postgres/sql".to_owned()]);
+    folders.map(|folder| sources(&root().join(folder))).collect()
+}
+
 #[test]
 #[limit]
 fn the_texts_under_troubleshooting_are_those_of_the_source() {
-    let sources = ["lock-core/src", "lock-macros/src", "stores/lock-postgres/src", "stores/lock-postgres/sql"]
-        .map(|folder| sources(&root().join(folder)))
-        .concat();
+    let sources = source_of_the_library();
     // Texts of the compiler and of PostgreSQL.
     let others =
         ["implementation of Send is not general enough", "borrow of moved value", "could not serialize access"];
@@ -254,9 +262,7 @@ fn the_manifest_of_the_tutorial_fits_the_crates() {
 #[test]
 #[limit]
 fn the_limits_on_the_page_are_those_of_the_source() {
-    let sources =
-        ["lock-core/src", "lock-metrics/src", "stores/lock-postgres/src"].map(|folder| sources(&root().join(folder)));
-    let (sources, page) = (sources.concat(), page("docs/limits.md"));
+    let (sources, page) = (source_of_the_library(), page("docs/limits.md"));
     for (row, constant) in [
         ("| a key, with its prefix | 512 bytes |", "MAX_KEY_BYTES: usize = 512;"),
         ("| ttl, renewed | 1 s to 30 days |", "MIN_RENEWED_TTL: Duration = Duration::from_secs(1);"),

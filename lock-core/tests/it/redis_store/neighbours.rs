@@ -17,6 +17,8 @@ enum Op {
     TakeAll,
     Share,
     Queue,
+    /// Confirms a place in the queue, as a claim does that sleeps: one script for all that ask together.
+    Sleep,
     Renew,
     RenewShared,
     Release,
@@ -32,11 +34,12 @@ enum Op {
     MarkDone,
 }
 
-const OPS: [Op; 17] = [
+const OPS: [Op; 18] = [
     Op::Take,
     Op::TakeAll,
     Op::Share,
     Op::Queue,
+    Op::Sleep,
     Op::Renew,
     Op::RenewShared,
     Op::Release,
@@ -76,9 +79,11 @@ impl Op {
             Self::TakeAll => {
                 store.try_acquire_all(&[asks]).await.map_or("Err".to_owned(), |all| word(format!("{all:?}")))
             }
-            Self::Queue => {
+            Self::Queue | Self::Sleep => {
                 asks = request(&Claim::new(key.clone(), TTL));
-                asks.ticket = Some(Ticket::new("nobody".into(), 1, 3 * SECOND));
+                let mut ticket = Ticket::new("nobody".into(), 1, 3 * SECOND);
+                ticket.sleep = (self == Self::Sleep).then_some(10 * SECOND);
+                (asks.asleep, asks.ticket) = (self == Self::Sleep, Some(ticket));
                 store.try_acquire(&asks).await.map_or("Err".to_owned(), |attempt| word(format!("{attempt:?}")))
             }
             Self::Renew | Self::RenewShared => unreachable!("one call renews all"),

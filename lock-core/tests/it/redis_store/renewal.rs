@@ -77,8 +77,9 @@ async fn a_lease_is_raised_by_its_owner_alone_and_never_shortened_since_redis_7(
             _ => assert!((20_001..=60_000).contains(&left), "lock:{n}: {left}"),
         }
     }
-    // One script for each batch of 50.
-    assert_eq!(calls(&server, "eval") + calls(&server, "evalsha"), 3);
+    // One script for each batch of 50, and one more if the server did not know it yet.
+    let scripts = calls(&server, "eval") + calls(&server, "evalsha");
+    assert!((3..=4).contains(&scripts), "{scripts}");
 }
 
 /// The rest of a lease after an early release has no owner, so no process would notice that it lasts too long.

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::place::sentinel::one::{View, ask, within};
-use crate::place::sentinel::told::Told;
+use crate::place::sentinel::told::{Told, newest};
 use crate::wire::connect::Target;
 use crate::wire::settings::Settings;
 use crate::wire::url::{Address, Nat, Several};
@@ -243,8 +243,7 @@ impl Sentinels {
             return Err(self.nobody_knows(&failures));
         }
         self.learn(&views);
-        let newest = views.into_iter().max_by_key(|view| view.epoch);
-        newest.map_or_else(|| Err(self.nobody_knows(&failures)), |newest| self.believe(newest))
+        newest(views).map_or_else(|| Err(self.nobody_knows(&failures)), |newest| self.believe(newest))
     }
 
     /// Asks every sentinel that is known which master it names.

@@ -75,11 +75,16 @@ impl Told {
     }
 }
 
+/// Returns the view of the latest decision. A sentinel that was away tells of an earlier one, whoever answers first.
+pub(crate) fn newest(views: Vec<View>) -> Option<View> {
+    views.into_iter().max_by_key(|view| view.epoch)
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::Told;
+    use super::{Told, newest};
     use crate::place::sentinel::one::View;
     use crate::wire::url::Address;
     use lock_store::types::error::{LockError, LockErrorKind};
@@ -130,5 +135,14 @@ mod tests {
         assert_eq!(told.count(&sentinels, None), Err(refused()));
         told.note(&at(11), &view(&[(2, false)]));
         assert_eq!(told.count(&sentinels, None), Ok(1));
+    }
+
+    #[test]
+    fn a_sentinel_that_returns_with_an_older_epoch_is_not_believed() {
+        for order in [[(1, 7), (2, 9), (1, 7)], [(2, 9), (1, 7), (1, 7)], [(1, 7), (1, 7), (2, 9)]] {
+            let views = order.map(|(port, epoch)| View { master: at(port), epoch, ..view(&[]) }).into();
+            assert_eq!(newest(views).map(|view| view.master.port), Some(2), "{order:?}: the two others were away");
+        }
+        assert!(newest(Vec::new()).is_none());
     }
 }
