@@ -30,7 +30,7 @@ local alerts = all.prometheusAlerts;
 assert std.length(std.objectFieldsAll(all.grafanaDashboards)) == 4;
 assert alerts == std.parseYaml(importstr "dashboards/alerts.yml");
 local ours = all { _config+:: { clusterLabel: "k8s_cluster", selector: "env=\"prod\"", runbookUrl: "https://wiki.example/" } };
-local first = ours.prometheusAlerts.groups[0].rules[0];
+local first = [rule for rule in ours.prometheusAlerts.groups[0].rules if "alert" in rule][0];
 assert std.length(std.findSubstr("env=\"prod\"", first.expr)) > 0;
 assert std.startsWith(first.annotations.runbook_url, "https://wiki.example/Lock");
 assert std.length(std.findSubstr("k8s_cluster=~", ours.grafanaDashboards["fleet.json"].panels[1].targets[0].expr)) > 0;

@@ -114,6 +114,12 @@ fn a_command_that_is_stopped_when_the_lock_is_lost_is_ended() {
     }
 }
 
+fn blocks_signals(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
+    u64::from_str_radix(blocked.trim(), 16).unwrap() != 0
+}
+
 #[test]
 #[limit]
 fn a_sentinel_that_is_stopped_or_asked_to_end_keeps_nobody() {
@@ -121,6 +127,8 @@ fn a_sentinel_that_is_stopped_or_asked_to_end_keeps_nobody() {
     let mut run = start(&server, &["--", "sh", "-c", "echo $$; exec sleep 600"]);
     let command: u32 = run.line().parse().unwrap();
     let sentinel = part_of(run.pid(), "@sentinel");
+    // It blocks signals as the first thing that it does. On a busy machine the command may be there before.
+    until("the sentinel blocks signals", || blocks_signals(sentinel));
     for name in ["TERM", "INT", "HUP"] {
         signal(sentinel, name);
     }
