@@ -54,7 +54,7 @@ async fn a_reader_counts_only_when_it_is_confirmed_where_it_must_be() {
 
 #[tokio::test]
 #[limit]
-async fn a_writer_whose_lease_was_raised_without_a_script_becomes_a_reader() {
+async fn a_writer_whose_lease_was_raised_becomes_a_reader() {
     let server = RedisServer::start();
     let (one, two) = (locks(&server), locks(&server));
     let writer = one.write("k").with_ttl(1_200 * MS).await.unwrap();
