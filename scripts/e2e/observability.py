@@ -197,9 +197,10 @@ def site_hold(lock):
     return f'max(last_over_time(distributed_lock_site_oldest_hold_start_timestamp_seconds{{lock="{lock}"}}[5m]))'
 
 
-# Metrics that a single server without replicas and redis_exporter lacks, stuck commands and late jobs. Their panels
+# Metrics that a single server without replicas and redis_exporter lacks, stuck commands, late jobs and pins of PostgreSQL. Their panels
 # must be empty.
-NOT_HERE = ("confirm_seconds", "quorum_", "redirections", "slots_open", "job_overdue", "commands_stuck", "redis_")
+NOT_HERE = ("confirm_seconds", "quorum_", "redirections", "slots_open", "job_overdue", "commands_stuck", "oldest_pin",
+            "redis_")
 
 
 def check_queries(options, server, lock, site):
