@@ -16,7 +16,6 @@ pub struct StoreUrl {
     scheme: String,
     /// `://`, or less.
     separator: &'static str,
-    #[doc(hidden)]
     pub address: String,
     query: Vec<String>,
     fragment: Option<String>,
@@ -25,7 +24,6 @@ pub struct StoreUrl {
 impl StoreUrl {
     /// Splits a text into parts and removes blanks around it, which a file or a copy may leave. The code that uses a part
     /// must check it.
-    #[doc(hidden)]
     pub fn read(text: &str) -> Self {
         let text = text.trim();
         let (text, fragment) = text.split_once('#').map_or((text, None), |(text, fragment)| (text, Some(fragment)));
@@ -47,41 +45,35 @@ impl StoreUrl {
     }
 
     /// Returns the text before the colon.
-    #[doc(hidden)]
     #[must_use]
     pub fn scheme(&self) -> &str {
         &self.scheme
     }
 
     /// Returns whether it is the URL of a server.
-    #[doc(hidden)]
     #[must_use]
     pub fn is_absolute(&self) -> bool {
         self.separator == "://"
     }
 
     /// Returns whether text follows a `#`. A query must not end with a fragment.
-    #[doc(hidden)]
     #[must_use]
     pub fn has_fragment(&self) -> bool {
         self.fragment.is_some()
     }
 
     /// Returns whether it names a quorum.
-    #[doc(hidden)]
     #[must_use]
     pub fn is_quorum(&self) -> bool {
         self.is_absolute() && matches!(&*self.scheme, "redlock" | "redlocks")
     }
 
     /// Returns the parameters that were not taken, undecoded.
-    #[doc(hidden)]
     pub fn parameters(&self) -> impl Iterator<Item = (&str, &str)> {
         self.query.iter().map(|parameter| parameter.split_once('=').unwrap_or((parameter, "")))
     }
 
     /// Takes out a parameter, undecoded.
-    #[doc(hidden)]
     pub fn take(&mut self, name: &str) -> Result<Option<String>> {
         let is_named = |parameter: &String| parameter.split('=').next() == Some(name);
         let mut named = self.query.iter().filter(|parameter| is_named(parameter));
@@ -100,7 +92,6 @@ impl StoreUrl {
     }
 
     /// Takes out the namespace.
-    #[doc(hidden)]
     pub fn take_key_prefix(&mut self) -> Result<Option<String>> {
         // Programs that build URLs encode the colon, although a query does not need that.
         let prefix = self.take("key_prefix")?.map(|prefix| prefix.replace("%3A", ":").replace("%3a", ":"));
@@ -109,7 +100,6 @@ impl StoreUrl {
     }
 
     /// Takes out some parameters. Returns the same URL with another scheme and only these parameters.
-    #[doc(hidden)]
     pub fn split(&mut self, scheme: &str, taken: &[&str]) -> Result<Self> {
         let mut query = Vec::new();
         for name in taken {
@@ -119,14 +109,12 @@ impl StoreUrl {
     }
 
     /// Returns the same URL with another address.
-    #[doc(hidden)]
     #[must_use]
     pub fn at(&self, address: String) -> Self {
         Self { address, ..self.clone() }
     }
 
     /// Writes the URL for the driver of the store.
-    #[doc(hidden)]
     pub fn to_text(&self) -> String {
         let Self { scheme, separator, address, query, fragment } = self;
         let query = if query.is_empty() { String::new() } else { format!("?{}", query.join("&")) };

@@ -15,26 +15,26 @@ const GRANT_TTL: Duration = Duration::from_millis(500);
 
 /// Waits until each manager can hear of its turn at a key. Before that it polls, and other callers may pass it.
 pub(super) async fn all_hear(managers: &[LockManager; 3], key: &LockKey) {
-    let engines = managers.each_ref().map(LockManager::parts);
-    if !engines[0].queues {
+    let parts = managers.each_ref().map(LockManager::parts);
+    if !parts[0].queues {
         return;
     }
     let guard = take(&managers[0], key).await;
-    for engine in engines {
+    for part in parts {
         let claim = Claim::new(key.clone(), SECOND);
         soon("the store takes grants", async {
             loop {
                 let mut request = ask(&claim);
-                request.ticket = Some(Ticket::new(Arc::clone(engine.inbox.id()), 1, GRANT_TTL));
-                let attempt = Arc::clone(&engine.backend).try_acquire(request).await;
-                if engine.inbox.is_open() && matches!(attempt, Ok(Attempt::Queued { .. })) {
+                request.ticket = Some(Ticket::new(Arc::clone(part.inbox.id()), 1, GRANT_TTL));
+                let attempt = Arc::clone(&part.backend).try_acquire(request).await;
+                if part.inbox.is_open() && matches!(attempt, Ok(Attempt::Queued { .. })) {
                     break;
                 }
                 pause(5 * MS).await;
             }
         })
         .await;
-        let withdrawn = Arc::clone(&engine.backend).withdraw(claim).await;
+        let withdrawn = Arc::clone(&part.backend).withdraw(claim).await;
         assert!(withdrawn.is_ok(), "a place must be left: {withdrawn:?}");
     }
     give_back(guard).await;

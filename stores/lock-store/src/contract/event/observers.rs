@@ -41,13 +41,11 @@ struct Lasting {
 }
 
 impl Observers {
-    #[doc(hidden)]
     #[must_use]
     pub const fn new() -> Self {
         Self { first: Tail(OnceLock::new()), lasting: Mutex::new(Vec::new()), changes: AtomicU64::new(0) }
     }
 
-    #[doc(hidden)]
     pub fn add(&self, observer: Arc<dyn LockObserver>) {
         let mut tail = &self.first;
         let told = Arc::clone(&observer);
@@ -94,14 +92,12 @@ impl Observers {
     }
 
     /// Tells these observers and the process-wide observers.
-    #[doc(hidden)]
     pub fn event(&self, event: &LockEvent<'_>) {
         self.for_each(|observer| observer.on_event(event));
         EVERYWHERE.for_each(|observer| observer.on_event(event));
     }
 
     /// Tells these observers and the process-wide observers.
-    #[doc(hidden)]
     pub fn notice(&self, notice: &Notice<'_>) {
         self.tell(notice);
         EVERYWHERE.tell(notice);

@@ -14,21 +14,18 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    #[doc(hidden)]
     #[must_use]
     pub const fn new(first: Duration, longest: Duration) -> Self {
         Self { first, longest, bound: first }
     }
 
     /// Draws the next pause, between a millisecond and its bound.
-    #[doc(hidden)]
     pub fn pause(&mut self) -> Duration {
         let most = self.grow();
         jitter(Duration::from_millis(1), most)
     }
 
     /// Draws the next pause, between half of its bound and its bound. For attempts that cost much.
-    #[doc(hidden)]
     pub fn long_pause(&mut self) -> Duration {
         let most = self.grow();
         jitter(most / 2, most)
@@ -40,14 +37,12 @@ impl Backoff {
     }
 
     /// Returns whether the next pause may be the longest.
-    #[doc(hidden)]
     #[must_use]
     pub fn is_longest(&self) -> bool {
         self.bound == self.longest
     }
 
     /// Notes how long a success lasted. After a long success, the next pause is short again.
-    #[doc(hidden)]
     pub fn went_well_for(&mut self, time: Duration) {
         if time >= self.longest {
             self.reset();
@@ -55,7 +50,6 @@ impl Backoff {
     }
 
     /// Notes that an attempt succeeded.
-    #[doc(hidden)]
     pub fn reset(&mut self) {
         self.bound = self.first;
     }

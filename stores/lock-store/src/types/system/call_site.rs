@@ -10,9 +10,7 @@ use foldhash::fast::RandomState;
 /// The name of one call site. It is made once and shared by all locks that are taken there.
 #[derive(Debug)]
 pub struct CallSite {
-    #[doc(hidden)]
     pub name: &'static str,
-    #[doc(hidden)]
     pub shared: Arc<str>,
 }
 
@@ -24,7 +22,6 @@ impl CallSite {
     /// Names the line of a call, as `crate-dir/src/file.rs:line`.
     ///
     /// The path is cut before the crate's folder, so that the layout of the build machine stays private.
-    #[doc(hidden)]
     pub fn of_call(location: &'static Location<'static>) -> &'static Self {
         static CALLS: Registry = LazyLock::new(RwLock::default);
         thread_local! {
@@ -44,7 +41,6 @@ impl CallSite {
     }
 
     /// Uses the name that a call site was given.
-    #[doc(hidden)]
     #[must_use]
     pub fn named(name: &'static str) -> &'static Self {
         static NAMED: Registry = LazyLock::new(RwLock::default);

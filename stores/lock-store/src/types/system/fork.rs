@@ -8,14 +8,12 @@ pub struct MadeIn(Guard);
 
 impl MadeIn {
     /// Remembers the current process.
-    #[doc(hidden)]
     #[must_use]
     pub fn this_process() -> Self {
         Self(forkguard::new())
     }
 
     /// Returns whether this process is a fork of the process in which it was made.
-    #[doc(hidden)]
     #[must_use]
     pub fn was_forked(&self) -> bool {
         self.0.clone().detected_fork()

@@ -12,14 +12,12 @@ use std::sync::PoisonError;
 pub struct Mutex<T: ?Sized>(std::sync::Mutex<T>);
 
 impl<T> Mutex<T> {
-    #[doc(hidden)]
     pub const fn new(value: T) -> Self {
         Self(std::sync::Mutex::new(value))
     }
 }
 
 impl<T: ?Sized> Mutex<T> {
-    #[doc(hidden)]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

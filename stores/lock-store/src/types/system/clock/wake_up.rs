@@ -16,7 +16,6 @@ pub struct WakeUp {
 
 impl WakeUp {
     /// Prepares for sleeping on the current runtime: the keeper's, or the runtime of the clock.
-    #[doc(hidden)]
     #[must_use]
     pub fn new(clock: Clock) -> Self {
         let boot = if matches!(clock.0, Source::Boot) { boot::Timer::new() } else { None };
@@ -24,7 +23,6 @@ impl WakeUp {
     }
 
     /// Sleeps until a time.
-    #[doc(hidden)]
     pub async fn at(&mut self, moment: Timestamp) {
         if moment == Timestamp::NEVER {
             return pending().await;
