@@ -1,5 +1,6 @@
 #!/bin/sh
-# Runs every check of the project: formatting, lints, documentation, all tests, the specification, the demo.
+# Runs every check of the project: formatting, lints, documentation, all tests, the demo.
+# `sh scripts/lab.sh` runs those of the proof, the model, the specification and the benchmarks.
 # Installs missing programs with the system's package manager and says so: redis-server, PostgreSQL, pgbouncer,
 # MariaDB, and Python. Installs redis-py into target/, to test against another client.
 #
@@ -12,7 +13,7 @@ fast=no
 case "${1:-}" in
     "") ;;
     --fast) fast=yes ;;
-    *) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    *) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 
 step() { printf '\n== %s\n' "$*"; }
@@ -46,12 +47,6 @@ if [ "$fast" = no ]; then
     # `cargo run -p` would rebuild everything with the features of one package.
     cargo build --locked -q --workspace --all-features --bins
     target=${CARGO_TARGET_DIR:-target}/debug
-
-    # Java is optional: without it a message says what to install, and the other checks continue.
-    step "the specification"
-    if sh scripts/need-tlc.sh; then
-        "$target/lock-proof" spec Lock-modes Lock-ends Lock-exclusion Lock-native Lock-left Lock-broken
-    fi
 
     step "the demo, embedded store"
     "$target/flash_sale"

@@ -1,4 +1,4 @@
-//! The figures that pages show are those of the published runs: `benches/RESULTS.md` and `proof/published`.
+//! The figures that pages show are those of the published runs: `lab/benches/RESULTS.md` and `lab/proof/published`.
 
 use lock_testing::limit;
 use serde_json::Value;
@@ -59,7 +59,7 @@ fn reached(results: &str, name: &str, what: &str) -> f64 {
 #[test]
 #[limit]
 fn the_speed_in_the_readme_is_measured() {
-    let (readme, results) = (page("README.md"), page("benches/RESULTS.md"));
+    let (readme, results) = (page("README.md"), page("lab/benches/RESULTS.md"));
     let run = results.split("## ").next().unwrap();
     let commit = run.split("at commit `").nth(1).unwrap().split('`').next().unwrap();
     assert!(readme.contains(&format!("commit `{commit}`")), "the results are of commit {commit}");
@@ -84,7 +84,7 @@ fn the_speed_in_the_readme_is_measured() {
 #[test]
 #[limit]
 fn the_speed_beside_other_libraries_is_measured() {
-    let (comparison, results) = (page("docs/comparison.md"), page("benches/RESULTS.md"));
+    let (comparison, results) = (page("docs/comparison.md"), page("lab/benches/RESULTS.md"));
     let table = comparison.split("Speed on two quiet processors").nth(1).unwrap();
     let others = [
         "rslock",
@@ -116,7 +116,7 @@ fn the_speed_beside_other_libraries_is_measured() {
 #[test]
 #[limit]
 fn the_speed_of_stores_and_segments_is_measured() {
-    let results = page("benches/RESULTS.md");
+    let results = page("lab/benches/RESULTS.md");
     let which = page("docs/which-lock.md");
     let of = |first: &str| row(&which, first).into_iter().last().unwrap();
     shows(of("`SETNX`, polled"), measured(&results, "hot", "current-thread", "raw", "changes/s"));
@@ -157,7 +157,7 @@ fn the_speed_of_stores_and_segments_is_measured() {
 #[limit]
 fn the_proof_in_the_readme_is_the_published_one() {
     let readme = page("README.md");
-    let read = |name: &str| -> Value { serde_json::from_str(&page(&format!("proof/published/{name}"))).unwrap() };
+    let read = |name: &str| -> Value { serde_json::from_str(&page(&format!("lab/proof/published/{name}"))).unwrap() };
     let (run, verdicts) = (read("run.json"), read("verdicts.json"));
     let options = &run["options"];
     let command = format!("--minutes {} --seed {}", options["minutes"].as_f64().unwrap(), options["seed"]);

@@ -171,7 +171,7 @@ fn every_link_leads_somewhere() {
             .map(|name| root().join(name))
             .to_vec();
     pages.extend(
-        ["examples/README.md", "benches/README.md", "dashboards/README.md", "proof/README.md"]
+        ["examples/README.md", "lab/benches/README.md", "dashboards/README.md", "lab/proof/README.md"]
             .map(|name| root().join(name)),
     );
     pages.extend(pages_below(&root().join("docs")));

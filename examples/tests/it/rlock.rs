@@ -14,7 +14,7 @@ use self::example::{LEASE, RLock, RLockError};
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// A program of Redisson's that takes and releases locks on demand: `proof/peers/java`.
+/// A program of Redisson's that takes and releases locks on demand: `lab/proof/peers/java`.
 struct Redisson {
     program: Child,
     orders: ChildStdin,

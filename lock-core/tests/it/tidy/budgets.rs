@@ -20,8 +20,8 @@ const BUDGETS: [(&str, usize); 13] = [
     ("testing/lock-testing", 5_000),
     ("dashboards", 3_700),
     ("examples", 3_500),
-    ("benches", 4_800),
-    ("proof", 8_100),
+    ("lab/benches", 4_800),
+    ("lab/proof", 8_100),
 ];
 
 /// How many names users find at `lock_core::`.

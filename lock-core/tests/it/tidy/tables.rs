@@ -20,8 +20,8 @@ pub(super) const MACROS: &str = "../lock-macros/src";
 pub(super) const LOCKCTL: &str = "../lockctl/src";
 pub(super) const POSTGRES: &str = "../stores/lock-postgres/src";
 pub(super) const GENERATE: &str = "../dashboards/generate/src";
-pub(super) const BENCH: &str = "../benches/src";
-pub(super) const PROOF: &str = "../proof/src";
+pub(super) const BENCH: &str = "../lab/benches/src";
+pub(super) const PROOF: &str = "../lab/proof/src";
 
 pub(super) const TABLES: &[Layers] = &[
     Layers {

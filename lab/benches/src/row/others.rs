@@ -1,0 +1,91 @@
+//! Locks of other languages, through the adapters of `lab/proof/peers`.
+
+use crate::bench::Bench;
+use crate::contestant::Kind;
+use crate::outcome::{Figure, Outcome, Target};
+use crate::process::fleet::{Sample, count_commands};
+use crate::process::work::Work;
+use crate::race::{BACKGROUND, Line, OURS, RAW, RSLOCK, Race};
+use crate::row::{PLAIN, US, changes, rate};
+use crate::{Result, peers};
+
+/// These locks have no way to wait, so they take part in the proof only.
+const TOYS: &str = "SET NX";
+
+/// One task alone, and the cost of each of its pairs.
+pub(super) fn lonely(bench: &mut Bench) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let lines = lines(bench, Work::distinct(1).multi_thread());
+    table(bench, &mut outcome, "1 task, distinct keys", &lines, rate)?;
+    for line in &lines {
+        let pace = bench.pace;
+        let count = count_commands(bench.server(), line.port, line.kind, line.work, pace)?;
+        outcome.figures.push(Figure::new(format!("commands a pair, {}", line.name), "", vec![count]));
+    }
+    Ok(outcome)
+}
+
+pub(super) fn many(bench: &mut Bench) -> Result<Outcome> {
+    one_table(bench, "64 tasks, distinct keys", Work::distinct(64), rate)
+}
+
+pub(super) fn process(bench: &mut Bench) -> Result<Outcome> {
+    one_table(bench, "hold 0", Work::hot(1, 64), changes)
+}
+
+pub(super) fn process_holding(bench: &mut Bench) -> Result<Outcome> {
+    one_table(bench, "hold 1 ms", Work::hot(1, 64).holding(1000), changes)
+}
+
+pub(super) fn fleet(bench: &mut Bench) -> Result<Outcome> {
+    one_table(bench, "hold 0", Work::hot(4, 16), changes)
+}
+
+pub(super) fn fleet_holding(bench: &mut Bench) -> Result<Outcome> {
+    one_table(bench, "hold 1 ms", Work::hot(4, 16).holding(1000), changes)
+}
+
+fn one_table(bench: &mut Bench, about: &'static str, work: Work, figure: fn(&Sample) -> f64) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let mut lines = lines(bench, work.multi_thread());
+    lines.retain(|line| line.name != BACKGROUND);
+    table(bench, &mut outcome, about, &lines, figure)?;
+    Ok(outcome)
+}
+
+/// Runs all lines, and compares this library with each of the others.
+fn table(
+    bench: &mut Bench,
+    outcome: &mut Outcome,
+    about: &'static str,
+    lines: &[Line],
+    figure: fn(&Sample) -> f64,
+) -> Result<()> {
+    let race = Race::run(bench, lines)?;
+    for lane in race.lanes.iter().filter(|lane| !lane.name.starts_with(OURS) && lane.name != RAW) {
+        let ratio = race.ratio(OURS, lane.name, |sample| figure(sample).max(1.0));
+        outcome.targets.push(Target::at_least(format!("us / {}", lane.name), ratio, 1.0));
+    }
+    outcome.add(about, race);
+    Ok(())
+}
+
+/// Raw, rslock, the installed peers, and this library. Prints the peers that are not installed.
+fn lines(bench: &Bench, work: Work) -> Vec<Line> {
+    let line = |name, kind| Line { name, kind, work, port: bench.port(), site: 0 };
+    let mut lines = vec![line(RAW, PLAIN), line(RSLOCK, Kind::Rslock { retry_ms: None })];
+    for (number, peer) in peers::all().into_iter().enumerate() {
+        if peer.store != "one" || peer.name.starts_with(TOYS) {
+            continue;
+        }
+        match peer.command {
+            Ok(command) => {
+                let warms_up = command.starts_with("java");
+                lines.push(line(peer.name.leak(), Kind::Peer { number, warms_up }));
+            }
+            Err(why) => println!("not installed, so not measured: {}: {why}", peer.name),
+        }
+    }
+    lines.extend([line(OURS, US), line(BACKGROUND, Kind::Ours { background: true })]);
+    lines
+}
