@@ -26,6 +26,9 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 /// How long a replica waits for the one that migrates.
 const WAIT: Duration = Duration::from_secs(600);
 
+/// For how long a replica that was killed keeps the others waiting.
+const TTL: Duration = Duration::from_secs(10);
+
 type Failure = Box<dyn Error + Send + Sync>;
 
 #[tokio::main]
@@ -46,8 +49,8 @@ async fn main() -> ExitCode {
 async fn start() -> Result<usize, Failure> {
     let database_url = env::var("DATABASE_URL").map_err(|_| io::Error::other("set DATABASE_URL"))?;
     let lock_url = env::var("LOCK_URL").unwrap_or_else(|_| database_url.clone());
-    // A pooler by transaction knows neither named statements nor this parameter.
-    let options = database_url.parse::<PgConnectOptions>()?.statement_cache_capacity(0).extra_float_digits(None);
+    // A pooler refuses this parameter of a new connection.
+    let options = database_url.parse::<PgConnectOptions>()?.extra_float_digits(None);
     let database = PgPoolOptions::new().max_connections(2).connect_with(options).await?;
     let locks = LockManager::connect(&lock_url).await?;
     let mut migrator = match env::var("MIGRATIONS") {
@@ -58,10 +61,11 @@ async fn start() -> Result<usize, Failure> {
     let is_pinned = lock_url.starts_with("postgres");
     locks
         .lock("migrate:shop")
+        .with_ttl(TTL)
         .with_wait(WAIT)
         .run(async |guard| migrate(guard, &migrator, &database, is_pinned).await)
         .await?;
-    locks.shutdown().await;
+    locks.shutdown(Duration::from_secs(1)).await;
     Ok(migrator.migrations.len())
 }
 
@@ -75,11 +79,16 @@ async fn migrate(
     is_pinned: bool,
 ) -> Result<(), Failure> {
     let mut transaction = database.begin().await?;
+    // sqlx names its statements, and the session of a pooler may still have those of another client.
+    sqlx::raw_sql("DEALLOCATE ALL").execute(&mut *transaction).await?;
+    // Else the server finishes a statement whose client was killed, and the transaction keeps its lock until then.
+    sqlx::raw_sql("SET LOCAL client_connection_check_interval = '1s'").execute(&mut *transaction).await?;
     if is_pinned {
         // Nobody else is granted the lock before the commit, even if this process stands still for longer than its lease.
         let pin = lock_postgres::pin(guard);
         sqlx::query(pin.text()).bind(pin.key()).bind(pin.token()).execute(&mut *transaction).await?;
     }
     migrator.run(&mut *transaction).await?;
+    sqlx::raw_sql("DEALLOCATE ALL").execute(&mut *transaction).await?;
     Ok(transaction.commit().await?)
 }

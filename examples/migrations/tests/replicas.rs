@@ -140,7 +140,8 @@ fn a_migration_that_fails_is_told_by_each_replica_and_none_serves() {
 fn a_database_that_was_made_anew_beside_an_old_redis_is_migrated_again() {
     let (server, redis) = (PostgresServer::start(), RedisServer::start());
     let pooler = server.pooler_of(5);
-    let variables = [("LOCK_URL", redis.url())];
+    let lock_url = redis.url();
+    let variables = [("LOCK_URL", &*lock_url)];
     for _ in 0..2 {
         all_serve(start(3, &pooler.url(), &variables));
         assert_eq!(server.run(RUN), "1 2");
