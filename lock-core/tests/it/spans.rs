@@ -215,6 +215,7 @@ async fn a_wait_in_vain_names_the_holder() {
     assert_eq!(outcomes, ["acquired", "timeout", "cancelled", "busy"]);
     let statuses: Vec<_> = spans.iter().map(|span| span.fields.get("otel.status_code")).collect();
     assert_eq!(statuses, ["", "ERROR", "", ""], "only a wait in vain is an error");
+    assert_eq!(spans[1].fields.get("error.type"), "timeout");
     assert!(spans.iter().all(|span| span.closed), "{spans:?}");
     assert_eq!(spans[1].fields.get("waited_seconds"), "2.0");
     for span in &spans[1..] {
@@ -232,7 +233,7 @@ async fn a_loss_is_a_warning_inside_the_hold() {
     guard.lost().await;
     let hold = collector.spans("lock_hold").remove(0);
     assert_eq!((hold.fields.get("outcome"), hold.fields.get("held_seconds")), ("max_hold", "5.0"));
-    assert_eq!(hold.fields.get("otel.status_code"), "ERROR");
+    assert_eq!((hold.fields.get("otel.status_code"), hold.fields.get("error.type")), ("ERROR", "max_hold"));
     let told = collector.told();
     let warning = told.values().find(|told| told.fields.get("message").contains("lost while it was held")).unwrap();
     assert_eq!(warning.inside, ["lock_hold"]);

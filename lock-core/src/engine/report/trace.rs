@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use tracing::Span;
-use tracing::field::{Empty, display};
+use tracing::field::{Empty, Value, debug, display};
 
 use crate::engine::report::event_context::EventContext;
 use lock_store::contract::event::LockEventKind;
@@ -25,6 +25,7 @@ pub(crate) fn acquire(events: &EventContext) -> Span {
         store = &*events.origin.store,
         outcome = Empty,
         otel.status_code = Empty,
+        error.type = Empty,
         path = Empty,
         waited_seconds = Empty,
         holder = Empty,
@@ -47,6 +48,7 @@ pub(crate) fn hold(events: &EventContext, owner: OwnerId, token: FencingToken) -
         %token,
         outcome = Empty,
         otel.status_code = Empty,
+        error.type = Empty,
         held_seconds = Empty,
     )
 }
@@ -63,12 +65,12 @@ pub(crate) fn ended(span: &Span, how: &LockEventKind<'_>) {
         }
         LockEventKind::Busy { waited, holder } => ("busy", waited, *holder),
         LockEventKind::TimedOut { waited, holder } => {
-            failed(span);
+            failed(span, "timeout");
             ("timeout", waited, *holder)
         }
         LockEventKind::Cancelled { waited, holder } => ("cancelled", waited, *holder),
         LockEventKind::Failed { waited, error } => {
-            failed(span);
+            failed(span, debug(error.kind()));
             span.record("error", display(error));
             ("error", waited, None)
         }
@@ -76,12 +78,12 @@ pub(crate) fn ended(span: &Span, how: &LockEventKind<'_>) {
             return hold_ended(span, if *dropped { "dropped" } else { "released" }, *held);
         }
         LockEventKind::Abandoned { held } => {
-            failed(span);
+            failed(span, "abandoned");
             return hold_ended(span, "abandoned", *held);
         }
         LockEventKind::Lost { held, reason } => {
             if *reason != LossReason::ShutDown {
-                failed(span);
+                failed(span, reason.as_str());
             }
             return hold_ended(span, reason.as_str(), *held);
         }
@@ -93,10 +95,10 @@ pub(crate) fn ended(span: &Span, how: &LockEventKind<'_>) {
     }
 }
 
-/// Sets the error status, by the field that OpenTelemetry's layer for `tracing` reads. A busy lock and a dropped caller
-/// are no errors.
-fn failed(span: &Span) {
-    span.record("otel.status_code", "ERROR");
+/// Sets the error status, by the field that OpenTelemetry's layer for `tracing` reads, and `error.type` of its semantic
+/// conventions. A busy lock and a dropped caller are no errors.
+fn failed(span: &Span, error_type: impl Value) {
+    span.record("otel.status_code", "ERROR").record("error.type", error_type);
 }
 
 fn hold_ended(span: &Span, outcome: &str, held: Duration) {
