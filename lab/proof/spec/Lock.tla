@@ -106,10 +106,10 @@ Lease(s, c) == CHOOSE l \in s.held : l.claim = c
 Gone(e) == now - e.confirmed > GrantTtl
 
 \* Grants in order as long as the next one fits, to the caller in its answer, to the others by a message.
-\* Whoever is not reached keeps its place, and the next one is tried.
+\* Whoever is not reached keeps its place, and the next one is tried.  While somebody has K alone nobody is looked for.
 RECURSIVE Walk(_, _, _)
 Walk(s, caller, deaf) ==
-  IF s.queue = <<>> THEN s
+  IF s.queue = <<>> \/ \E l \in s.held : ~Shares(l.claim) THEN s
   ELSE LET e == Head(s.queue)
            t == [s EXCEPT !.queue = Tail(@)]
            g == Give(t, e.claim, IF e.claim = caller THEN Ttl ELSE GrantTtl)
@@ -122,9 +122,9 @@ Walk(s, caller, deaf) ==
                                                      token |-> Lease(g, e.claim).token, turn |-> Lease(g, e.claim).turn]}],
                     caller, deaf)
 
-\* While somebody has K alone nobody is looked for, and while it is left free nobody of ours takes it.
+\* While K is left free nobody of ours takes it.
 LeftFree(s) == s.held = {} /\ now < s.left
-MoveOn(s, caller, deaf) == IF LeftFree(s) \/ \E l \in s.held : ~Shares(l.claim) THEN s ELSE Walk(s, caller, deaf)
+MoveOn(s, caller, deaf) == IF LeftFree(s) THEN s ELSE Walk(s, caller, deaf)
 
 Enter(s, m) ==
   LET entry == [claim |-> m.claim, stamp |-> m.stamp, confirmed |-> now]

@@ -32,11 +32,15 @@ Advance ==
   /\ now' = E.now /\ did' = "Tick"
   /\ UNCHANGED <<lag, server, replica, history, net, proc, rest, seen, log>>
 
+\* When a step happened at the latest.  A step that frees and grants nothing logs no time: it came before the next step that has one.
+Timed == {i \in at + 1..Len(Logs[key]) : Logs[key][i].kind = "store" /\ "Free" \notin Logs[key][i].acts}
+Latest == IF "Free" \notin E.acts THEN now
+          ELSE IF Timed = {} THEN Horizon ELSE Logs[key][CHOOSE i \in Timed : \A j \in Timed : i <= j].now
+
 \* Whether a waiter was gone, where clocks leave it open: who was neither granted nor kept.
 GoneAsLogged(e) ==
-  LET silent == now - e.confirmed
-  IN \/ silent > GrantTtl + Slack
-     \/ silent >= GrantTtl - Slack /\ e.claim \notin E.held /\ \A i \in DOMAIN E.queue : E.queue[i] # e.claim
+  \/ now - e.confirmed > GrantTtl + Slack
+  \/ Latest - e.confirmed >= GrantTtl - Slack /\ e.claim \notin E.held /\ \A i \in DOMAIN E.queue : E.queue[i] # e.claim
 
 Timely == More /\ now >= E.now
 

@@ -54,6 +54,38 @@ fn what_a_store_logged_of_fifty_keys_is_a_behaviour_of_the_specification() {
     assert_eq!(output.status.code(), Some(1));
 }
 
+/// What a busy machine logged of one key: the second of two waiters has not confirmed its place for a whole lease, and the first is
+/// granted. Nobody behind it is looked at then. So the second keeps its place, and the same step must not take it out.
+#[test]
+#[limit(300)]
+fn whoever_waits_behind_a_grant_keeps_its_place_however_long_it_was_silent() {
+    if !has_tlc() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let packed = crate_file("spec/recorded/behind.tar.gz");
+    let unpacked = Command::new("tar").arg("-xzf").arg(packed).arg("-C").arg(scratch.path("")).status().unwrap();
+    assert!(unpacked.success());
+    let output = proof().args(["spec", "trace"]).arg(scratch.path("")).output().unwrap();
+    let (said, told) = (said(&output), complained(&output));
+    assert_eq!(allowed(&said), Some((1, 1)), "{said}\n{told}");
+    assert!(output.status.success(), "{said}\n{told}");
+
+    // The grant takes two claims out of the queue: who had the lock, and who has it now. Here it takes out the third.
+    let log = std::fs::read(scratch.path("store.aof")).unwrap();
+    let text = String::from_utf8(log).unwrap();
+    let leaves = "*4\r\n$4\r\nZREM\r\n";
+    let place = text.find(leaves).unwrap();
+    let end = place + leaves.len() + text[place + leaves.len()..].match_indices("\r\n").nth(5).unwrap().0 + 2;
+    let words = &text[place + "*4".len()..end];
+    let third = "$32\r\n9c5b0026dfd8de2190d031612b4aa51d\r\n";
+    scratch.write("store.aof", &format!("{}*5{words}{third}{}", &text[..place], &text[end..]));
+    let output = proof().args(["spec", "trace"]).arg(scratch.path("")).output().unwrap();
+    let found = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(found.contains("trace:28: step 16 of 43 is not allowed\n"), "{found}");
+    assert_eq!(output.status.code(), Some(1));
+}
+
 /// A run of its own. Where a busy machine left few steps, not each step that is none has a place in it.
 #[test]
 #[limit(300)]
