@@ -9,7 +9,7 @@ use crate::calls::run::{Operation, clock_for};
 use crate::error;
 use crate::keys::hash_slot::slot_of;
 use crate::server::node::{Node, Way};
-use crate::steps::{self, Acquire, AcquireAll, Acquired, AcquiredAll, Holding, NodeTake, Taken};
+use crate::steps::{self, Acquire, AcquireAll, Acquired, AcquiredAll, NodeTake, Taken};
 use crate::wire::coalesce::{Coalescer, Flush};
 use crate::wire::exchange::{Answer, Call};
 use lock_store::contract::backend::{AcquireRequest, Attempt, AttemptAll, BoxFuture, Release};
@@ -305,8 +305,7 @@ impl Node {
     /// Frees the lock of a claim that took it but could not be granted. Otherwise the lock would
     /// stay taken for the ttl.
     async fn give_back(&self, connection: &Arc<Coalescer>, request: &AcquireRequest) {
-        let release = Call::Release(request.claim.key.clone(), Holding::of(&request.claim));
-        let answer = connection.call(release, Flush::Now).await;
+        let answer = connection.call(Call::Release(request.claim.clone()), Flush::Now).await;
         if let Answer::Failed(error) = answer {
             tracing::debug!(node = self.pool.node(), %error, "a lock that was taken without a token stays for its ttl");
         }

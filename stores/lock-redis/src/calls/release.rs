@@ -10,7 +10,7 @@ use crate::calls::run::Operation;
 use crate::calls::share::all;
 use crate::error;
 use crate::server::node::{Node, Way};
-use crate::steps::{self, Holding, NoteRun};
+use crate::steps::{self, NoteRun};
 use crate::wire::coalesce::{Coalescer, Flush};
 use crate::wire::exchange::{Answer, Call};
 use crate::wire::link::Link;
@@ -136,7 +136,7 @@ impl Node {
         };
         let flush = if release.in_background { Flush::WithTheNext } else { Flush::Now };
         let answer = if release.keep_for.is_zero() && way == Way::default() {
-            match connection.call(Call::Release(lock.clone(), Holding::of(&release.claim)), flush).await {
+            match connection.call(Call::Release(release.claim.clone()), flush).await {
                 Answer::Value(answer) => Ok(answer),
                 Answer::Failed(error) => Err(self.failed(end.op(), &error)),
                 Answer::Taken(_) => Err(self.unreadable(end.op())),
@@ -163,16 +163,16 @@ impl Node {
         flush: Flush,
         way: Way,
     ) -> Result<Value> {
-        let (lock, holding) = (&release.claim.key, Holding::of(&release.claim));
+        let claim = &release.claim;
         let call = |clock: &str| {
             // A shared lock cannot be freed without its queue, so the release is retried.
-            if way.alone && !holding.is_shared() {
-                steps::free_one(lock, holding.owner, release.keep_for)
+            if way.alone && !claim.mode.is_shared() {
+                steps::free_one(claim, release.keep_for)
             } else {
-                steps::release(std::iter::once((lock, holding)), clock, release.keep_for)
+                steps::release(std::iter::once(claim), clock, release.keep_for)
             }
         };
-        let reply = self.ask(op, connection, lock, (way, flush), call).await?;
+        let reply = self.ask(op, connection, &claim.key, (way, flush), call).await?;
         Ok(steps::each_freed(reply, 1).next().unwrap_or(Value::Nil))
     }
 

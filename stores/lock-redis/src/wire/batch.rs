@@ -26,7 +26,7 @@ pub(crate) async fn exchange_with_node(link: &Link, calls: Vec<Call>) -> Vec<Ans
     for (place, call) in calls.into_iter().enumerate() {
         match call {
             Call::Attempt(take) => parts.push(Placed { place, part: NodeCall::Take(take) }),
-            Call::Release(lock, holding) => parts.push(Placed { place, part: NodeCall::Free(lock, holding.owner) }),
+            Call::Release(claim) => parts.push(Placed { place, part: NodeCall::Free(claim) }),
             Call::Place(eval) => places.add(place, eval),
             Call::Eval(eval) => evals.push((place, eval)),
             // It was not known that this is a node of a cluster.

@@ -97,9 +97,6 @@ local PHASE_HEAD = 'shared%026d'
 -- history, the token of before.
 local PHASE = '^shared(%d+)|(%d+)%-(%d+)%-(%d+)[%d-]*|'
 local PHASE_DRAWN_IN = '^[^|]*|[^|]*|[^|]*|[^|]*|[^|]*|[^|]*|[^|]*|(%d*)|?([%d-]*)'
--- A phase, if the units have so few digits that they are exact; and the units alone.
-local PHASE_TO_JOIN = '^shared0000000000(%d+)|(%d+)%-(%d+)%-(%d+)[%d-]*|'
-local PHASE_TO_LEAVE = '^shared0000000000(%d+)|%d+%-%d+%-%d+[%d-]*|'
 
 -- The byte behind the owner in a value of ours, and behind the units of a phase: a bar.
 local BAR = 124

@@ -10,9 +10,6 @@ use crate::steps::lib::{CLOCK, ENTRY, FREE, PASS, QUEUE};
 use crate::steps::script::{Eval, Script};
 use crate::value;
 use lock_store::contract::backend::{Claim, Freed};
-use lock_store::types::key::LockKey;
-use lock_store::types::mode::Mode;
-use lock_store::types::owner::OwnerId;
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
     // The functions are defined only if they are needed.
@@ -20,54 +17,30 @@ static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
     Script::new(&[&begins, &QUEUE, &[FREE, "end\n", PASS, include_str!("release.lua")]])
 });
 
-/// The part of a lock that a claim has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Holding {
-    pub(crate) owner: OwnerId,
-    /// How much of a lock that is shared; 0 for the whole lock.
-    pub(crate) units: u32,
-}
-
-impl Holding {
-    pub(crate) fn of(claim: &Claim) -> Self {
-        let units = if let Mode::Shared { units, .. } = claim.mode { units } else { 0 };
-        Self { owner: claim.owner, units }
-    }
-
-    pub(crate) fn is_shared(self) -> bool {
-        self.units > 0
-    }
-}
-
 /// Frees what some claims have, which stays taken for a while.
 pub(crate) fn release<'a>(
-    claims: impl ExactSizeIterator<Item = (&'a LockKey, Holding)> + Clone,
+    claims: impl ExactSizeIterator<Item = &'a Claim> + Clone,
     clock: &str,
     keep_for: Duration,
 ) -> Eval {
     let count = claims.len();
     Eval::of(&SCRIPT, 2 * count + 1).with(|words| {
-        for (lock, _) in claims.clone() {
-            words.arg(lock.as_str());
+        for claim in claims.clone() {
+            words.arg(claim.key.as_str());
         }
-        for (lock, _) in claims.clone() {
-            words.arg(QueueOf(lock));
+        for claim in claims.clone() {
+            words.arg(QueueOf(&claim.key));
         }
-        let heads: Vec<[u8; 33]> = claims.clone().map(|(_, holding)| value::head(holding.owner)).collect();
+        let heads: Vec<[u8; 33]> = claims.map(|claim| value::head(claim.owner)).collect();
         words.arg(clock).arg(if keep_for.is_zero() { 0 } else { value::millis(keep_for) }).arg(heads.as_flattened());
-        if claims.clone().any(|(_, holding)| holding.is_shared()) {
-            for (_, holding) in claims {
-                words.arg(holding.units);
-            }
-        }
     })
 }
 
 /// The same for one claim, without its queue.
-pub(crate) fn free_one(lock: &LockKey, owner: OwnerId, keep_for: Duration) -> Eval {
+pub(crate) fn free_one(claim: &Claim, keep_for: Duration) -> Eval {
     static ALONE: LazyLock<Script> = LazyLock::new(|| Script::new(&[&[include_str!("free_one.lua")]]));
-    Eval::new(&ALONE, [lock.as_str()].into_iter()).with(|arguments| {
-        arguments.arg(if keep_for.is_zero() { 0 } else { value::millis(keep_for) }).arg(&value::head(owner));
+    Eval::new(&ALONE, [claim.key.as_str()].into_iter()).with(|arguments| {
+        arguments.arg(if keep_for.is_zero() { 0 } else { value::millis(keep_for) }).arg(&value::head(claim.owner));
     })
 }
 

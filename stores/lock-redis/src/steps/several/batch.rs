@@ -10,9 +10,8 @@ use crate::steps::lib::{CLOCK, ENTRY, FREE, PASS, QUEUE};
 use crate::steps::lock::native::Taken;
 use crate::steps::script::{Eval, Script};
 use crate::value::{self, Tail, Whole};
-use lock_store::contract::backend::AcquireRequest;
+use lock_store::contract::backend::{AcquireRequest, Claim};
 use lock_store::types::key::LockKey;
-use lock_store::types::owner::OwnerId;
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
     // The functions are defined only if they are needed, and then for the slot of one lock.
@@ -24,7 +23,7 @@ static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
 #[derive(Debug)]
 pub(crate) enum NodeCall {
     /// Frees a lock at once.
-    Free(LockKey, OwnerId),
+    Free(Claim),
     /// Takes a lock if nobody has it.
     Take(NodeTake),
 }
@@ -66,7 +65,7 @@ impl NodeCall {
 
     /// The call by itself, with its keys declared.
     pub(crate) fn alone(&self) -> Eval {
-        let (Self::Free(lock, _) | Self::Take(NodeTake { lock, .. })) = self;
+        let (Self::Free(Claim { key: lock, .. }) | Self::Take(NodeTake { lock, .. })) = self;
         let (keys, clock) = (Keys::of_taken(lock), clock_of(lock));
         let [lock, queue, waiters] = keys.all();
         let eval = match self {
@@ -94,8 +93,8 @@ fn write<'a>(calls: impl Iterator<Item = &'a NodeCall> + Clone, to: &mut Cmd) {
     to.arg(freed).arg(ttl).arg(deadline);
     for call in calls {
         match call {
-            NodeCall::Free(lock, owner) => {
-                to.arg(lock.as_str()).arg(QueueOf(lock)).arg(ClockOf(lock)).arg(&value::head(*owner));
+            NodeCall::Free(Claim { key, owner, .. }) => {
+                to.arg(key.as_str()).arg(QueueOf(key)).arg(ClockOf(key)).arg(&value::head(*owner));
             }
             NodeCall::Take(take) => {
                 for word in take.words.args_iter() {

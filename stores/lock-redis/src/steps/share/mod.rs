@@ -1,4 +1,4 @@
-//! `share.lua`: takes, renews and downgrades what claims share, and lists who holds it. `join.lua` does most of it.
+//! `share.lua`: takes, renews and downgrades what claims share, and lists who holds it.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -19,11 +19,8 @@ use lock_store::types::mode::Mode;
 use lock_store::types::options::command_timeout;
 use lock_store::types::owner::{Holder, OwnerId};
 
-static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
-    // The functions are defined only if they are needed.
-    let begins = [CLOCK, ENTRY, "local function library()\n"];
-    Script::new(&[&begins, &QUEUE, &[include_str!("share.lua"), "end\n", include_str!("join.lua")]])
-});
+static SCRIPT: LazyLock<Script> =
+    LazyLock::new(|| Script::new(&[&[CLOCK, ENTRY], &QUEUE, &[include_str!("share.lua")]]));
 
 fn step(keys: &Keys, clock: &str, name: &str) -> Eval {
     let [lock, queue, waiters] = keys.all();

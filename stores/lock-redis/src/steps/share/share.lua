@@ -1,4 +1,4 @@
--- The steps of claims that share a lock. Comes after phase/, and `join.lua` after it.
+-- The steps of claims that share a lock. Comes after phase/.
 --
 -- KEYS     the lock, its queue and its waiters as in layout.lua, and the clock
 -- ARGV[1]  the step, and what follows it:
@@ -22,9 +22,9 @@ LOCK, QUEUE, WAITERS = KEYS[1], KEYS[2], KEYS[3]
 local step, owner, ttl = unpack(ARGV)
 local now = time()
 if step == 'take' then
-  local deadline, tail, ticket, floor, mode, _, ended = unpack(ARGV, 4)
+  local deadline, tail, ticket, floor, mode, history, ended = unpack(ARGV, 4)
   local claim = { owner, ttl, tail, ticket, floor, mode }
-  return { now, now > tonumber(deadline) and 's' or phases().acquire(claim, ended, now) }
+  return { now, now > tonumber(deadline) and 's' or phases().acquire(claim, ended, now, history) }
 elseif step == 'renew' then
   return phases().renew(owner, ttl, ARGV[4], now)
 elseif step == 'downgrade' then

@@ -12,10 +12,10 @@ use redis::{ErrorKind, Pipeline, RedisError, ServerErrorKind, Value};
 
 use crate::keys::{CLOCK, clock_of};
 use crate::steps::script::Eval;
-use crate::steps::{self, Holding, NodeTake, Taken};
+use crate::steps::{self, NodeTake, Taken};
 use crate::wire::exchange::places::Places;
 use crate::wire::link::{Link, unreadable};
-use lock_store::types::key::LockKey;
+use lock_store::contract::backend::Claim;
 use lock_store::types::owner::OwnerId;
 use lock_store::types::system::clock::Clock;
 
@@ -30,7 +30,7 @@ pub(crate) enum Call {
     /// The same at a node of a cluster, where the server checks the deadline.
     Attempt(NodeTake),
     /// Frees a lock at once. [`steps::freed`] reads the answer.
-    Release(LockKey, Holding),
+    Release(Claim),
     /// `acquire.lua`, for a claim that slept in its queue. Several confirmations are one script.
     Place(Eval),
     /// A script by itself.
@@ -72,7 +72,7 @@ impl From<Result<Value, RedisError>> for Answer {
 /// The calls of one message, by their kind, each with its place among all of them.
 #[derive(Default)]
 struct Sorted {
-    releases: Vec<(usize, LockKey, Holding)>,
+    releases: Vec<(usize, Claim)>,
     takes: Vec<usize>,
     /// The command of each of these.
     commands: Vec<redis::Cmd>,
@@ -97,7 +97,7 @@ pub(crate) async fn exchange(link: &Link, calls: Vec<Call>) -> Vec<Answer> {
                 sorted.commands.push(command);
             }
             Call::Attempt(_) => sorted.elsewhere.push(place),
-            Call::Release(lock, holding) => sorted.releases.push((place, lock, holding)),
+            Call::Release(claim) => sorted.releases.push((place, claim)),
             Call::Place(eval) => sorted.places.add(place, eval),
             Call::Eval(eval) => sorted.evals.push((place, eval)),
         }
@@ -113,9 +113,9 @@ impl Sorted {
             answers[place] = Some(Answer::Taken(Taken::NotExecuted));
         }
         // The script that frees whole locks at once does not know shared locks.
-        self.releases.sort_by_key(|(_, _, holding)| holding.is_shared());
-        let groups: Vec<&[(usize, LockKey, Holding)]> =
-            self.releases.chunk_by(|(_, _, one), (_, _, next)| one.is_shared() == next.is_shared()).collect();
+        let is_shared = |(_, claim): &(usize, Claim)| claim.mode.is_shared();
+        self.releases.sort_by_key(is_shared);
+        let groups: Vec<_> = self.releases.chunk_by(|one, next| is_shared(one) == is_shared(next)).collect();
         let releases: Vec<Eval> = groups.iter().map(|group| release(link, group)).collect();
         let commands = mem::take(&mut self.commands);
         let together = self.places.sort_into(&mut self.evals);
@@ -223,26 +223,26 @@ async fn ask(
     link.send_all(&message).await
 }
 
-fn release(link: &Link, group: &[(usize, LockKey, Holding)]) -> Eval {
+fn release(link: &Link, group: &[(usize, Claim)]) -> Eval {
     let clock = match group {
-        [(_, lock, _), ..] if link.is_cluster() => clock_of(lock),
+        [(_, claim), ..] if link.is_cluster() => clock_of(&claim.key),
         _ => CLOCK.into(),
     };
-    steps::release(group.iter().map(|(_, lock, holding)| (lock, *holding)), &clock, Duration::ZERO)
+    steps::release(group.iter().map(|(_, claim)| claim), &clock, Duration::ZERO)
 }
 
 /// Reads the answers to some releases. If the server refuses them together because of one release's
 /// keys, each is sent again by itself.
 async fn released(
     link: &Link,
-    group: &[(usize, LockKey, Holding)],
+    group: &[(usize, Claim)],
     reply: Result<Value, RedisError>,
     answers: &mut [Option<Answer>],
 ) {
     let of_keys = |error: &RedisError| error.code().is_some_and(|code| OF_KEYS.contains(&code));
     match reply {
         Ok(reply) => {
-            for ((place, _, _), reply) in group.iter().zip(steps::each_freed(reply, group.len())) {
+            for ((place, _), reply) in group.iter().zip(steps::each_freed(reply, group.len())) {
                 answers[*place] = Some(Answer::Value(reply));
             }
         }
@@ -257,7 +257,7 @@ async fn released(
                 });
             }
         }
-        Err(error) => group.iter().for_each(|(place, _, _)| answers[*place] = Some(Answer::Failed(error.clone()))),
+        Err(error) => group.iter().for_each(|(place, _)| answers[*place] = Some(Answer::Failed(error.clone()))),
     }
 }
 

@@ -104,8 +104,10 @@ end
 return {
   walk = walk,
 
-  -- Takes K after the claim `ended`, if there is one.
-  acquire = function(claim, ended, now)
+  -- Takes K after the claim `ended`, if there is one. `drawn_in` is the number of the server's history, empty if the caller
+  -- does not know it.
+  acquire = function(claim, ended, now, drawn_in)
+    known_history = drawn_in ~= '' and drawn_in or nil
     local value, used, moved, more = read_live(now)
     if failed(value) then
       return refusal(value, LOCK)

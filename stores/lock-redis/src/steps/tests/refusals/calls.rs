@@ -8,7 +8,7 @@ use crate::steps::script::Eval;
 use crate::steps::step::Step as _;
 use crate::steps::tests::refusals::{Aim, KEPT, LEASE, LONGER};
 use crate::steps::{
-    Acquire, AcquireAll, Holding, NodeCall, NodeTake, NoteRun, ReadBlocked, ReadDone, ReadHolder, ReadLastRun,
+    Acquire, AcquireAll, NodeCall, NodeTake, NoteRun, ReadBlocked, ReadDone, ReadHolder, ReadLastRun,
     RemoveDone, WriteBlocked, WriteDone, confirm, free_one, release, remember, renew, share, vote, vouch,
 };
 use lock_store::contract::backend::{AcquireRequest, Blocked, Claim, JobRun, JobVersion, MemberList, Ticket};
@@ -101,18 +101,18 @@ pub(in crate::steps::tests) fn steps() -> Vec<(&'static str, Aim, Eval)> {
         ("release a permit", &shared, Duration::ZERO),
         ("release a permit, and keep it", &shared, KEPT),
     ] {
-        steps.push((name, Aim::Release, release([(&claim.key, Holding::of(claim))].into_iter(), CLOCK, keep)));
+        steps.push((name, Aim::Release, release([claim].into_iter(), CLOCK, keep)));
     }
-    let two = [(&alone.key, Holding::of(&alone)), (&alone.key, Holding::of(&shared))];
-    steps.push(("release two", Aim::Release, release(two.into_iter(), CLOCK, Duration::ZERO)));
-    steps.push(("free one", Aim::FreeOne, free_one(&alone.key, alone.owner, Duration::ZERO)));
-    steps.push(("free one, and keep it", Aim::FreeOne, free_one(&alone.key, alone.owner, KEPT)));
+    let other = claim("{k}2", "a", Mode::Exclusive);
+    steps.push(("release two", Aim::Release, release([&other, &alone].into_iter(), CLOCK, Duration::ZERO)));
+    steps.push(("free one", Aim::FreeOne, free_one(&alone, Duration::ZERO)));
+    steps.push(("free one, and keep it", Aim::FreeOne, free_one(&alone, KEPT)));
     steps.push(("renew", Aim::RenewAll, renew(std::slice::from_ref(&alone), false)));
     steps.push(("renew a share", Aim::Renew, share::RenewShared(&shared).call(&keys, CLOCK)));
     let token = Draw { ms: 5, seq: 0 }.token().unwrap();
     steps.push(("downgrade", Aim::Downgrade, share::ToShared(&shared, token).call(&keys, CLOCK)));
     steps.push(("list", Aim::Other, share::ListSharers(&shared.key, 0).call(&keys, CLOCK)));
-    let free = NodeCall::Free(alone.key.clone(), alone.owner);
+    let free = NodeCall::Free(alone.clone());
     let take = |letter| NodeCall::Take(NodeTake::new(&request("k", letter, Mode::Exclusive, false), 1, DEADLINE));
     steps.push(("free in a batch", Aim::Release, NodeCall::together(std::iter::once(&free))));
     steps.push(("take in a batch", Aim::TakeOrDoubt, NodeCall::together(std::iter::once(&take("a")))));
