@@ -63,12 +63,12 @@ pub(super) const ALL: &[(&str, Swaps)] = &[
 
 /// The scripts that they are made of.
 const SCRIPTS: [&str; 6] = [
-    include_str!("../../../../stores/lock-redis/src/steps/lib/phase/read.lua"),
-    include_str!("../../../../stores/lock-redis/src/steps/lib/phase/steps.lua"),
-    include_str!("../../../../stores/lock-redis/src/steps/lib/phase/walk.lua"),
-    include_str!("../../../../stores/lock-redis/src/steps/lib/phase/write.lua"),
-    include_str!("../../../../stores/lock-redis/src/steps/lock/release.lua"),
-    include_str!("../../../../stores/lock-redis/src/steps/share/share.lua"),
+    include_str!("../../../../stores/lock-redis/src/protocol/steps/lib/phase/read.lua"),
+    include_str!("../../../../stores/lock-redis/src/protocol/steps/lib/phase/steps.lua"),
+    include_str!("../../../../stores/lock-redis/src/protocol/steps/lib/phase/walk.lua"),
+    include_str!("../../../../stores/lock-redis/src/protocol/steps/lib/phase/write.lua"),
+    include_str!("../../../../stores/lock-redis/src/protocol/steps/lock/release.lua"),
+    include_str!("../../../../stores/lock-redis/src/protocol/steps/share/share.lua"),
 ];
 
 /// Returns what mutants would change, and no script says.

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use crate::keys::hash_slot::slot_of;
-use crate::keys::{CLOCK, clock_of_slot};
+use crate::protocol::keys::hash_slot::slot_of;
+use crate::protocol::keys::{CLOCK, clock_of_slot};
 use crate::server::node::Node;
 use crate::server::rounds::Wanted;
-use crate::wire::link::Link;
+use crate::connection::link::Link;
 use lock_store::contract::backend::{Claim, Renewal};
 use lock_store::types::error::{LockError, LockErrorKind, Result};
 use lock_store::types::key::LockKey;

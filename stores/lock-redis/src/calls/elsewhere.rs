@@ -2,10 +2,10 @@
 
 use redis::RedisError;
 
-use crate::place::redirect::Refusal;
+use crate::connection::redirect::Refusal;
 use crate::server::node::Node;
-use crate::wire::greeting::Introduction;
-use crate::wire::link::Link;
+use crate::connection::greeting::Introduction;
+use crate::connection::link::Link;
 use lock_store::types::error::{LockError, Result};
 
 impl Node {

@@ -7,10 +7,10 @@ use redis::{RedisError, Value};
 
 use crate::server::changes::ChangeListener;
 use crate::server::node::{Node, Way};
-use crate::steps::script::Eval;
-use crate::steps::{self, Unrenewed};
-use crate::wire::coalesce::Coalescer;
-use crate::wire::link::Link;
+use crate::protocol::steps::script::Eval;
+use crate::protocol::steps::{self, Unrenewed};
+use crate::batch::coalesce::Coalescer;
+use crate::connection::link::Link;
 use lock_store::contract::backend::{Claim, Renewal};
 use lock_store::types::error::{LockError, LockErrorKind, Result};
 use lock_store::types::options::command_timeout;
@@ -164,10 +164,10 @@ fn is_unknown(answer: &Result<Renewal>) -> bool {
 mod tests {
     use std::time::Duration;
 
-    use crate::place::discovery::Place;
+    use crate::sentinel::place::Place;
     use crate::server::node::Node;
-    use crate::wire::connect::Target;
-    use crate::wire::settings::Settings;
+    use crate::connection::connect::Target;
+    use crate::connection::settings::Settings;
     use lock_store::types::options::Durability;
     use lock_testing::{RedisServer, limit};
 

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use redis::Value;
 
-use crate::keys::{CLOCK, clock_of};
+use crate::protocol::keys::{CLOCK, clock_of};
 use crate::server::node::{Node, Way};
-use crate::steps::script::Eval;
-use crate::steps::step::{Step, Unread};
-use crate::wire::coalesce::{Coalescer, Flush};
-use crate::wire::exchange::Answer;
+use crate::protocol::steps::script::Eval;
+use crate::protocol::steps::step::{Step, Unread};
+use crate::batch::coalesce::{Coalescer, Flush};
+use crate::batch::exchange::Answer;
 use lock_store::contract::backend::{BoxFuture, JobVersion};
 use lock_store::types::error::Result;
 use lock_store::types::key::LockKey;

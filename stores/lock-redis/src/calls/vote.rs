@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::RedisStore;
-use crate::keys::Keys;
+use crate::protocol::keys::Keys;
 use crate::server::node::{Node, Way};
-use crate::steps::script::Eval;
-use crate::steps::{self, Acquired, VoteAnswer};
-use crate::wire::coalesce::{Coalescer, Flush};
+use crate::protocol::steps::script::Eval;
+use crate::protocol::steps::{self, Acquired, VoteAnswer};
+use crate::batch::coalesce::{Coalescer, Flush};
 use lock_store::contract::backend::{AcquireRequest, MemberList, QuorumMember, Vote};
 use lock_store::types::error::{LockError, Result};
 use lock_store::types::system::clock::Clock;

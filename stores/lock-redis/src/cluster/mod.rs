@@ -14,11 +14,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use crate::cluster::failovers::Failovers;
 use crate::cluster::table::Table;
-use crate::place::common::Common;
+use crate::server::common::Common;
 use crate::server::node::Node;
-use crate::wire::connect::Target;
-use crate::wire::settings::Settings;
-use crate::wire::url::{Address, Nat, Several};
+use crate::connection::connect::Target;
+use crate::connection::settings::Settings;
+use crate::connection::url::{Address, Nat, Several};
 use lock_store::types::error::{LockError, Result};
 use lock_store::types::options::Durability;
 use lock_store::types::system::clock::Timestamp;

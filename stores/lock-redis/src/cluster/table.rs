@@ -6,9 +6,9 @@ use std::sync::{Arc, OnceLock};
 
 use tokio::sync::watch;
 
-use crate::keys::hash_slot::SLOTS;
+use crate::protocol::keys::hash_slot::SLOTS;
 use crate::server::node::Node;
-use crate::wire::url::Address;
+use crate::connection::url::Address;
 use lock_store::types::system::sync::Mutex;
 
 /// The lane of a slot that no master serves.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cluster::Cluster;
-use crate::place::redirect::Refusal;
+use crate::connection::redirect::Refusal;
 use crate::server::node::Node;
 use lock_store::contract::backend::BoxFuture;
 use lock_store::types::error::{LockError, LockErrorKind, Result};

@@ -8,7 +8,7 @@ use crate::calls::release::End;
 use crate::inspect::holders;
 use crate::inspect::servers::{Servers, within};
 use crate::server::node::{Node, Way};
-use crate::{keys, steps};
+use crate::protocol::{keys, steps};
 use lock_store::contract::backend::{Claim, EntryState, Freed, Release, Revocation, RevokeFrom};
 use lock_store::types::error::Result;
 use lock_store::types::key::LockKey;

@@ -7,10 +7,10 @@ use redis::Value;
 
 use crate::inspect::servers::{Fleet, Servers, within};
 use crate::inspect::{jobs, marks};
-use crate::keys;
-use crate::place::slots::Topology;
+use crate::protocol::keys;
+use crate::connection::slots::Topology;
 use crate::server::node::Node;
-use crate::wire::url::Address;
+use crate::connection::url::Address;
 use lock_store::contract::backend::{JobVersion, ScanPage, ScanPosition};
 use lock_store::types::error::Result;
 use lock_store::types::key::LockKey;

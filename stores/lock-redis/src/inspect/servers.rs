@@ -9,9 +9,9 @@ use redis::{Cmd, RedisError, Value};
 
 use crate::cluster::no_cluster;
 use crate::masters::Masters;
-use crate::place::slots::Topology;
+use crate::connection::slots::Topology;
 use crate::server::node::Node;
-use crate::wire::url::{Address, Nat};
+use crate::connection::url::{Address, Nat};
 use lock_store::types::error::{LockError, LockErrorKind, Result};
 use lock_store::types::key::LockKey;
 use lock_store::types::system::clock::Clock;

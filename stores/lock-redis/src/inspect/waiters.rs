@@ -5,8 +5,8 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 
 use crate::inspect::servers::{Answer, Servers};
-use crate::keys::Keys;
-use crate::value;
+use crate::protocol::keys::Keys;
+use crate::protocol::value;
 use lock_store::contract::backend::Waiter;
 use lock_store::types::error::Result;
 use lock_store::types::key::LockKey;

@@ -18,8 +18,8 @@ use redis::{Cmd, RedisError};
 use tokio::runtime::{Handle, Id};
 use tokio::sync::Notify;
 
-use crate::wire::greeting;
-use crate::wire::link::Link;
+use crate::connection::greeting;
+use crate::connection::link::Link;
 use lock_store::contract::backend::Inbox;
 use lock_store::types::system::backoff::Backoff;
 use lock_store::types::system::clock::{Clock, Timestamp};

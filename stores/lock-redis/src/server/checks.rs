@@ -4,10 +4,10 @@ use std::sync::atomic::Ordering;
 
 use redis::Value;
 
-use crate::place::discovery::Place;
-use crate::place::slots;
+use crate::sentinel::place::Place;
+use crate::connection::slots;
 use crate::server::node::Node;
-use crate::wire::link::Link;
+use crate::connection::link::Link;
 use lock_store::contract::backend::Inbox;
 use lock_store::contract::event::Notice;
 use lock_store::types::options::Durability;

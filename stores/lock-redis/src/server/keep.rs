@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::server::node::Node;
-use crate::wire::credentials::Credentials;
+use crate::connection::credentials::Credentials;
 use lock_store::contract::backend::Inbox;
 use lock_store::contract::event::Notice;
 use lock_store::types::error::{LockError, LockErrorKind};

@@ -2,7 +2,7 @@
 
 use tokio::runtime::{Handle, Id};
 
-use crate::place::discovery::Place;
+use crate::sentinel::place::Place;
 use crate::server::pool::Pool;
 use lock_store::types::system::sync::Mutex;
 

@@ -16,11 +16,11 @@ use tokio::runtime::{Handle, Id};
 use tokio::sync::watch;
 
 use crate::error;
-use crate::keys::hash_slot::slot_of_name;
-use crate::place::discovery::Place;
-use crate::place::slots::Topology;
+use crate::protocol::keys::hash_slot::slot_of_name;
+use crate::sentinel::place::Place;
+use crate::connection::slots::Topology;
 use crate::server::pool::Pool;
-use crate::wire::link::Link;
+use crate::connection::link::Link;
 use lock_store::contract::backend::Inbox;
 use lock_store::contract::event::Notice;
 use lock_store::types::error::{LockError, Result};

@@ -14,8 +14,8 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, PushInfo, PushKind, Value};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use crate::keys::{inbox_of_slot, slot_of_inbox};
-use crate::place::redirect::Refusal;
+use crate::protocol::keys::{inbox_of_slot, slot_of_inbox};
+use crate::connection::redirect::Refusal;
 use crate::server::keep::BACKOFF;
 use crate::server::node::Node;
 use crate::server::slot_inboxes::Slots;
