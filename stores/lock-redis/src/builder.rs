@@ -10,7 +10,7 @@ use crate::RedisStore;
 use crate::connection::credentials::{Credentials, Provider};
 #[cfg(feature = "tls")]
 use crate::connection::pem::Pem;
-use crate::connection::settings::Settings;
+use crate::connection::connect::Settings;
 use crate::connection::url::add_addresses;
 use lock_store::types::error::{LockError, Result};
 use lock_store::types::url::StoreUrl;

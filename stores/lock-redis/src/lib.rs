@@ -26,7 +26,7 @@ use crate::calls::run::Operation;
 use crate::masters::Masters;
 use crate::protocol::steps::ReadHolder;
 use crate::connection::certificates;
-use crate::connection::settings::Settings;
+use crate::connection::connect::Settings;
 use lock_store::contract::backend::{
     AcquireRequest, Attempt, AttemptAll, BlockedNotes, Capabilities, Claim, DoneMarks, Freed, Inbox, JobRecords,
     LockBackend, QuorumMember, Release, Renewal, SharedClaims,

@@ -11,7 +11,7 @@ use crate::error::wrong_type::WrongType;
 use crate::protocol::keys::hash_slot::slot_of;
 use crate::sentinel::place::{Place, take_durability};
 use crate::server::node::{Node, Way};
-use crate::connection::settings::Settings;
+use crate::connection::connect::Settings;
 use lock_store::contract::backend::{AcquireRequest, Claim, Inbox, JobVersion, Renewal};
 use lock_store::types::error::{LockError, Result};
 use lock_store::types::key::LockKey;

@@ -3,7 +3,6 @@
 //! One table says which master serves which slot. A redirected call corrects it at once, and the keeper refreshes it
 //! whenever something is wrong; see `look.rs`. Calls follow it until their deadline; see `route.rs` and `watch.rs`.
 
-mod failovers;
 mod look;
 mod route;
 mod table;
@@ -12,12 +11,11 @@ mod watch;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
-use crate::cluster::failovers::Failovers;
-use crate::cluster::table::Table;
+use crate::cluster::table::{Failovers, Table};
 use crate::server::common::Common;
 use crate::server::node::Node;
 use crate::connection::connect::Target;
-use crate::connection::settings::Settings;
+use crate::connection::connect::Settings;
 use crate::connection::url::{Address, Nat, Several};
 use lock_store::types::error::{LockError, Result};
 use lock_store::types::options::Durability;
@@ -62,9 +60,9 @@ impl Cluster {
                 "locks of a cluster lie in its database 0; remove what follows the hosts, and write {SHAPE}",
             )));
         }
-        let (scheme, common) = (if tls { "rediss" } else { "redis" }, Arc::new(Common::default()));
+        let common = Arc::new(Common::default());
         let seed = |host: &Address| {
-            let target = Target::parse(&format!("{scheme}://{login}{host}"), settings.clone())?;
+            let target = Target::one_of(tls, &login, host, 0, settings.clone())?;
             Ok(Arc::new(Node::in_cluster(target, durability, &common)))
         };
         Ok(Self {

@@ -1,16 +1,21 @@
 //! Where and how a store connects: its URL, its credentials, the settings of its sockets.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
-use redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisError};
+use redis::{
+    AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, ProtocolVersion, RedisConnectionInfo,
+    RedisError,
+};
 
 use crate::error;
 use crate::connection::credentials::{Credentials, Provider};
-use crate::connection::settings::Settings;
-use crate::connection::url::is_host;
+#[cfg(feature = "tls")]
+use crate::connection::pem::Certificates;
+use crate::connection::url::{Address, Login, is_host};
 use lock_store::types::error::{LockError, LockErrorKind, Result};
 
 /// How long the operating system waits for a peer that acknowledges nothing. Without this limit, a
@@ -21,6 +26,44 @@ const SUPPORTED: &str = "supported are redis://host:port/db (or valkey://), redi
                          redis+unix:///path?db=0 (or unix://), redis+sentinel://host:26379/service and \
                          redis+cluster://host:port, each with user:password@ where needed; redlock://host,host,host, a quorum of \
                          them, is for managers and lockctl";
+
+/// How a server is reached, beyond its URL.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) connect_within: Duration,
+    /// As `CLIENT LIST` shows it.
+    pub(crate) client_name: Arc<str>,
+    pub(crate) provider: Option<Arc<Provider>>,
+    #[cfg(feature = "tls")]
+    pub(crate) certificates: Option<Certificates>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            connect_within: Duration::from_secs(5),
+            client_name: format!("lock-core:{}", std::process::id()).into(),
+            provider: None,
+            #[cfg(feature = "tls")]
+            certificates: None,
+        }
+    }
+}
+
+impl Settings {
+    /// Returns the settings for servers of another kind, with credentials of their own, and perhaps without TLS.
+    pub(crate) fn of_others(&self, tls: bool) -> Self {
+        // Without the feature, there are certificates neither to use nor to leave out.
+        #[cfg(not(feature = "tls"))]
+        let _ = tls;
+        Self {
+            provider: None,
+            #[cfg(feature = "tls")]
+            certificates: self.certificates.clone().filter(|_| tls),
+            ..self.clone()
+        }
+    }
+}
 
 /// One server, and how to reach it.
 #[derive(Clone)]
@@ -44,11 +87,7 @@ impl Target {
         match scheme {
             "redis" | "valkey" | "redis+unix" | "unix" => {}
             "rediss" | "valkeys" if cfg!(feature = "tls") => {}
-            "rediss" | "valkeys" => {
-                return Err(misconfigured(
-                    "rediss:// and valkeys:// need TLS, which is not compiled in; enable the cargo feature `tls` of lock-core",
-                ));
-            }
+            "rediss" | "valkeys" => return Err(needs_tls()),
             "memory" => {
                 return Err(misconfigured(
                     "locks in memory:// are seen by their own process only; name the server that all processes share",
@@ -85,6 +124,25 @@ impl Target {
             )));
         }
         Self::of(info, settings)
+    }
+
+    /// One of several servers that a URL names. Its parts are decoded.
+    pub(crate) fn one_of(tls: bool, login: &Login, address: &Address, db: i64, settings: Settings) -> Result<Self> {
+        let (host, port) = (address.host.clone(), address.port);
+        let address = match tls {
+            true if !cfg!(feature = "tls") => return Err(needs_tls()),
+            true => ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None },
+            false => ConnectionAddr::Tcp(host, port),
+        };
+        let mut who = RedisConnectionInfo::default().set_db(db);
+        if let Some(user) = &login.user {
+            who = who.set_username(user);
+        }
+        if let Some(password) = &login.password {
+            who = who.set_password(password);
+        }
+        let info = address.into_connection_info().map_err(|_| misconfigured("the Redis URL cannot be read"))?;
+        Self::of(info.set_redis_settings(who), settings)
     }
 
     /// Refuses what the client would overlook. `rest` is the URL without its scheme.
@@ -278,98 +336,14 @@ fn tcp_settings() -> TcpSettings {
     settings
 }
 
+fn needs_tls() -> LockError {
+    misconfigured("rediss:// and valkeys:// need TLS, which is not compiled in; enable the cargo feature `tls` of lock-core")
+}
+
 fn misconfigured(text: impl Into<std::borrow::Cow<'static, str>>) -> LockError {
     LockError::misconfigured(text)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::Target;
-    use crate::connection::settings::Settings;
-    use lock_store::types::error::{LockErrorKind, Result};
-
-    fn parse(url: &str) -> Result<Target> {
-        Target::parse(url, Settings::default())
-    }
-
-    #[test]
-    fn nodes_carry_no_credentials() {
-        for (url, node) in [
-            ("redis://localhost", "localhost:6379"),
-            ("redis://user:s3cret@10.0.0.1:7000/3", "10.0.0.1:7000/3"),
-            ("redis://:s3cret%2F@h", "h:6379"),
-            ("redis://[::1]:7000", "[::1]:7000"),
-            ("redis+unix:///run/redis.sock?db=2&pass=s3cret", "/run/redis.sock/2"),
-            ("unix:///run/redis.sock", "/run/redis.sock"),
-            ("valkey://user:s3cret@h/1", "h:6379/1"),
-        ] {
-            let target = parse(url).unwrap();
-            assert_eq!(target.node(), node, "{url}");
-            assert!(!format!("{target:?}").contains("s3cret"), "{target:?}");
-        }
-    }
-
-    #[test]
-    fn another_server_is_reached_in_the_same_way() {
-        let [tls, settings] = ["rediss://user:s3cret@h:7000", "redis://user:s3cret@h:7000/3"];
-        for (url, node) in [(settings, "10.0.0.2:7001/3"), (tls, "10.0.0.2:7001")] {
-            let Ok(target) = parse(url) else { continue };
-            let other = target.sibling("10.0.0.2", 7001).unwrap();
-            assert_eq!((other.node(), other.host(), target.host()), (node, "10.0.0.2", "h"));
-            let [one, two] = [&target, &other].map(|target| target.client.get_connection_info());
-            let [ours, theirs] = [one, two].map(redis::ConnectionInfo::redis_settings);
-            assert_eq!(
-                (ours.username(), ours.password(), ours.db()),
-                (theirs.username(), theirs.password(), theirs.db())
-            );
-            assert_eq!(theirs.password(), Some("s3cret"));
-            assert_eq!(
-                matches!(one.addr(), redis::ConnectionAddr::TcpTls { .. }),
-                matches!(two.addr(), redis::ConnectionAddr::TcpTls { .. })
-            );
-        }
-        let socket = parse("unix:///run/redis.sock?pass=s3cret").unwrap();
-        assert_eq!(socket.sibling(socket.host(), 7001).unwrap().node(), "localhost:7001");
-    }
-
-    #[test]
-    fn bad_urls_say_what_to_write_and_repeat_nothing() {
-        for (url, says) in [
-            ("", "redis://host:port/db"),
-            ("localhost:6379", "redis://host:port/db"),
-            ("memory://", "by their own process only"),
-            ("http://s3cret@h", "URLs of this scheme"),
-            ("s3cret://h", "URLs of this scheme"),
-            ("redis://", "cannot be read"),
-            ("redis://:s3/cret@h", "percent-encode"),
-            ("redis://s3cret?@h", "percent-encode"),
-            ("redis://:s3cret@h:port", "its port is no number"),
-            ("redis://:s3cret@[::1]:66000/1", "its port is no number"),
-            ("redis://:s3cret@h/nine", "the database at its end is no number"),
-            ("redis://0.0.0.0", "cannot be read"),
-            ("redis://:s3cret@h/#insecure", "always does"),
-            ("redis://:s3,cret@h,i", "redis+cluster://host,host"),
-            ("redis://h?db=3", "redis://host:6379/1"),
-            ("redis://h?keyprefix=s3cret", "key_prefix"),
-            ("unix:///run/redis.sock?s3=1", "db, user and pass"),
-            ("redis://s3cret!", "cannot be one"),
-            ("unix:///run/redis.sock&pass=s3cret", "the ? before"),
-            ("redis://h/-1", "count from 0"),
-        ] {
-            let error = parse(url).unwrap_err();
-            assert_eq!(error.kind(), LockErrorKind::Misconfigured, "{url}");
-            assert!(error.to_string().contains(says), "{url}: {error}");
-            assert!(!format!("{error:?}").contains("s3"), "{error:?}");
-        }
-    }
-
-    #[test]
-    fn tls_is_a_feature() {
-        let target = parse("rediss://:s3cret@h");
-        if cfg!(feature = "tls") {
-            assert_eq!(target.unwrap().node(), "h:6379");
-        } else {
-            assert!(target.unwrap_err().to_string().contains("feature `tls`"));
-        }
-    }
-}
+#[path = "tests/connect.rs"]
+mod tests;

@@ -8,6 +8,5 @@ pub(crate) mod link;
 #[cfg(feature = "tls")]
 pub(crate) mod pem;
 pub(crate) mod redirect;
-pub(crate) mod settings;
 pub(crate) mod slots;
 pub(crate) mod url;

@@ -1,7 +1,7 @@
 //! URLs that name several servers: their parts, before anything is known of the servers.
 
 use std::fmt;
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use lock_store::types::error::{LockError, Result};
 use lock_store::types::url::StoreUrl;
@@ -27,7 +27,13 @@ impl Address {
             },
         };
         let port = port.map_or(Some(default_port), |port| port.parse().ok())?;
-        (is_host(host) && port > 0).then(|| Self { host: host.to_owned(), port })
+        let host = match host.parse::<IpAddr>() {
+            // A wildcard names no server.
+            Ok(ip) if ip.is_unspecified() => return None,
+            Ok(ip) => ip.to_string(),
+            Err(_) => Some(host).filter(|host| is_host(host) && !host.contains(':'))?.to_owned(),
+        };
+        (port > 0).then_some(Self { host, port })
     }
 }
 
@@ -43,6 +49,33 @@ impl fmt::Display for Address {
         let Self { host, port } = self;
         if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
     }
+}
+
+/// The user and the password of a URL, decoded.
+#[derive(Clone, Default)]
+pub(crate) struct Login {
+    pub(crate) user: Option<String>,
+    pub(crate) password: Option<String>,
+}
+
+impl Login {
+    /// Reads them as they stand in a URL. An empty text is none.
+    pub(crate) fn read(user: &str, password: &str) -> Option<Self> {
+        let part = |text: &str| if text.is_empty() { Some(None) } else { decoded(text).map(Some) };
+        Some(Self { user: part(user)?, password: part(password)? })
+    }
+}
+
+/// Decodes a text. A percent sign without a number behind it stands for itself, as it does in other clients.
+fn decoded(text: &str) -> Option<String> {
+    let mut parts = text.split('%');
+    let mut bytes = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        let code = part.get(..2).filter(|code| code.bytes().all(|digit| digit.is_ascii_hexdigit()));
+        bytes.push(code.and_then(|code| u8::from_str_radix(code, 16).ok()).unwrap_or(b'%'));
+        bytes.extend_from_slice(&part.as_bytes()[code.map_or(0, str::len)..]);
+    }
+    String::from_utf8(bytes).ok()
 }
 
 /// Which addresses that servers announce are reached at other addresses.
@@ -71,8 +104,7 @@ impl Nat {
 #[derive(Clone)]
 pub(crate) struct Several<'a> {
     pub(crate) tls: bool,
-    /// `user:password@` as it stands in the URL, or nothing.
-    pub(crate) login: &'a str,
+    pub(crate) login: Login,
     /// At least one.
     pub(crate) hosts: Vec<Address>,
     /// The part behind the hosts, without its first slash.
@@ -102,7 +134,9 @@ impl<'a> Several<'a> {
                 "it has an @ after its hosts, as when a password contains / or ?, which must be percent-encoded",
             );
         }
-        let (login, hosts) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
+        let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
+        let (user, password) = login.split_once(':').unwrap_or((login, ""));
+        let Some(login) = Login::read(user, password) else { return bad("its user or password is no text") };
         let hosts = hosts.split(',').map(|host| Address::read(host, default_port)).collect::<Option<Vec<_>>>();
         let Some(hosts) = hosts else { return bad("a host or a port is missing or makes no sense") };
         let mut read = Self {
@@ -177,91 +211,5 @@ pub(crate) fn add_addresses(url: &mut StoreUrl, addresses: &[String]) -> Result<
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{Address, Several, add_addresses};
-    use lock_store::types::url::StoreUrl;
-
-    fn read(url: &StoreUrl) -> Result<Several<'_>, String> {
-        Several::read(url, 26379, &["user", "password"], "scheme://host/name").map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn hosts_have_ports_and_brackets() {
-        let url = StoreUrl::read("rediss+sentinel://me:s%40@a,b:1,[::1],[fe80::2]:7/name/3?user=u&password=p");
-        let url = read(&url).unwrap();
-        let hosts: Vec<String> = url.hosts.iter().map(Address::to_string).collect();
-        assert_eq!(hosts, ["a:26379", "b:1", "[::1]:26379", "[fe80::2]:7"]);
-        assert_eq!((url.tls, url.login, url.path), (true, "me:s%40@", "name/3"));
-        assert_eq!((url.parameter("user"), url.parameter("password")), (Some("u"), Some("p")));
-        assert_eq!(read(&StoreUrl::read("redis+sentinel://a")).unwrap().login, "");
-    }
-
-    #[test]
-    fn announced_addresses_are_reached_elsewhere() {
-        let url = StoreUrl::read("redis+sentinel://a/name?nat=10.0.0.1:6379>127.0.0.1:7001,[::1]:1%3Eb");
-        let url = read(&url).unwrap();
-        let at = |host: &str, port| Address { host: host.to_owned(), port };
-        assert_eq!(url.nat.reach(at("10.0.0.1", 6379)), at("127.0.0.1", 7001));
-        assert_eq!(url.nat.reach(at("::1", 1)), at("b", 6379));
-        assert_eq!(url.nat.reach(at("10.0.0.1", 6380)), at("10.0.0.1", 6380));
-    }
-
-    #[test]
-    fn addresses_join_the_hosts_of_a_url() {
-        let joined = |url: &str, addresses: &[&str]| {
-            let addresses: Vec<String> = addresses.iter().map(|text| (*text).to_owned()).collect();
-            let mut url = StoreUrl::read(url);
-            add_addresses(&mut url, &addresses).map(|()| url.to_text()).map_err(|error| error.to_string())
-        };
-        for (url, addresses, whole) in [
-            ("redis+sentinel:///name", &["a", "b:7"][..], "redis+sentinel://a:26379,b:7/name"),
-            (
-                "rediss+sentinel://me:s%40@a/name/3?nat=x>y",
-                &["b", "a", "::1"],
-                "rediss+sentinel://me:s%40@a:26379,b:26379,[::1]:26379/name/3?nat=x>y",
-            ),
-            ("redis+cluster://", &[" a ", "[::1]:7"], "redis+cluster://a:6379,[::1]:7"),
-            ("redis+cluster://:pw@?nat=a>b", &["a:1", "a:1"], "redis+cluster://:pw@a:1?nat=a>b"),
-            ("anything", &[], "anything"),
-        ] {
-            assert_eq!(joined(url, addresses).as_deref(), Ok(whole), "{url}");
-        }
-        for (url, addresses, says) in [
-            ("redis://", "a", "redis+sentinel:///service"),
-            ("s3cret", "a", "redis+sentinel:///service"),
-            ("redis+cluster://", "", "address 1 of 1"),
-            ("redis+cluster://", "redis://:s3cret@a", "address 1 of 1"),
-            ("redis+cluster://", "a,s3cret", "address 1 of 1"),
-            ("redis+cluster://", "a:s3", "host:port"),
-        ] {
-            let error = joined(url, &[addresses]).unwrap_err();
-            assert!(error.contains(says) && !error.contains("s3"), "{url} {addresses}: {error}");
-        }
-    }
-
-    #[test]
-    fn bad_urls_say_what_to_write_and_repeat_nothing() {
-        for (url, says) in [
-            ("s3cret", "no scheme"),
-            ("x://", "host or a port"),
-            ("x://:s3cret@", "host or a port"),
-            ("x://a,,b", "host or a port"),
-            ("x://a:s3cret", "host or a port"),
-            ("x://a:0", "host or a port"),
-            ("x://[::1", "host or a port"),
-            ("x://[::1]7", "host or a port"),
-            ("x://a::1", "host or a port"),
-            ("x://:s3/cret@a/name", "percent-encoded"),
-            ("x://me:1/s3cret@a/name", "percent-encoded"),
-            ("x://me:1?s3cret@a/name", "percent-encoded"),
-            ("x://a/name#s3cret", "percent-encoded"),
-            ("x://a?nat=s3cret", "nat=10"),
-            ("x://a?s3cret=1", "nat, user, password"),
-            ("x://a?user=1&user=2", "each once"),
-        ] {
-            let error = read(&StoreUrl::read(url)).err().unwrap_or_else(|| panic!("{url} was read"));
-            assert!(error.contains(says) && error.contains("scheme://host/name"), "{url}: {error}");
-            assert!(!error.contains("s3"), "{error}");
-        }
-    }
-}
+#[path = "tests/url.rs"]
+mod tests;

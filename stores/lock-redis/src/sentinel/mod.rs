@@ -18,8 +18,8 @@ use tokio::task::JoinSet;
 use crate::sentinel::one::{View, ask, within};
 use crate::sentinel::told::{Told, newest};
 use crate::connection::connect::Target;
-use crate::connection::settings::Settings;
-use crate::connection::url::{Address, Nat, Several};
+use crate::connection::connect::Settings;
+use crate::connection::url::{Address, Login, Nat, Several};
 use lock_store::types::error::{LockError, LockErrorKind, Result};
 use lock_store::types::system::clock::{Clock, Timestamp};
 use lock_store::types::system::sync::{Mutex, MutexGuard};
@@ -96,19 +96,24 @@ impl Sentinels {
             Some("no") => false,
             Some(_) => return Err(LockError::misconfigured("sentinel_tls in the Redis URL is neither yes nor no")),
         };
-        let scheme = |tls| if tls { "rediss" } else { "redis" };
         let first = &read.hosts[0];
         let login = match (read.parameter("sentinel_user"), read.parameter("sentinel_password")) {
-            (None, None) => String::new(),
-            (user, Some(password)) => format!("{}:{password}@", user.unwrap_or_default()),
+            (None, None) => Some(Login::default()),
+            (user, Some(password)) => Login::read(user.unwrap_or_default(), password),
             (Some(_), None) => {
                 return Err(LockError::misconfigured("the Redis URL has a sentinel_user without a sentinel_password"));
             }
         };
+        let (Some(login), Ok(number)) = (login, if db.is_empty() { Ok(0) } else { db.parse() }) else {
+            return Err(LockError::misconfigured(format!(
+                "the Redis URL cannot be read: its database is no number, or the sentinels' user or password is no text; \
+                 write {SHAPE}",
+            )));
+        };
         let db_path = if db.is_empty() { String::new() } else { format!("/{db}") };
         let of_sentinels = settings.of_others(tls);
-        let master = Target::parse(&format!("{}://{}{first}{db_path}", scheme(read.tls), read.login), settings)?;
-        let sentinel = Target::parse(&format!("{}://{login}{first}", scheme(tls)), of_sentinels)?;
+        let master = Target::one_of(read.tls, &read.login, first, number, settings)?;
+        let sentinel = Target::one_of(tls, &login, first, 0, of_sentinels)?;
         Ok(Self {
             service: service.to_owned(),
             name: format!("{service}@{first}{db_path}"),
@@ -368,28 +373,4 @@ impl Sentinels {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::Sentinels;
-    use crate::sentinel::one::View;
-    use crate::connection::settings::Settings;
-    use crate::connection::url::Address;
-    use lock_store::types::url::StoreUrl;
-
-    #[test]
-    fn a_decision_older_than_the_one_that_is_known_counts_only_while_that_is_in_doubt() {
-        let sentinels = Sentinels::parse(&StoreUrl::read("redis+sentinel://h/mymaster"), Settings::default()).unwrap();
-        let told = |port, epoch| {
-            let master = Address { host: "m".to_owned(), port };
-            let view = View { master, epoch, sentinels: Ok(Vec::new()), replicas: Ok(Vec::new()) };
-            sentinels.believe(view).unwrap().node().to_owned()
-        };
-        assert_eq!(told(1, 1), "m:1");
-        assert_eq!(told(2, 2), "m:2");
-        assert_eq!(told(1, 1), "m:2", "one that was cut off has not heard of it");
-        assert_eq!(told(2, 2), "m:2");
-        let known = sentinels.believed().unwrap();
-        sentinels.doubt(&known);
-        assert_eq!(told(1, 1), "m:1", "nobody is there");
-        assert_eq!(told(2, 2), "m:2");
-    }
-}
+mod tests;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::sentinel::Sentinels;
 use crate::connection::connect::Target;
 use crate::connection::greeting::{Greeting, Listening};
-use crate::connection::settings::Settings;
+use crate::connection::connect::Settings;
 use lock_store::types::error::{LockError, Result};
 use lock_store::types::options::Durability;
 use lock_store::types::url::StoreUrl;

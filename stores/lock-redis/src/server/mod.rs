@@ -9,7 +9,6 @@ pub(crate) mod keep;
 pub(crate) mod node;
 pub(crate) mod pool;
 pub(crate) mod push;
-pub(crate) mod renewals;
 pub(crate) mod repeats;
 pub(crate) mod rounds;
 pub(crate) mod slot_inboxes;

@@ -19,7 +19,7 @@ use crate::connection::slots::Found;
 use crate::server::changes::{ChangeListeners, Sleepers};
 use crate::server::collisions::Collisions;
 use crate::server::pool::Pool;
-use crate::server::renewals::Renewals;
+use crate::server::pool::Renewals;
 use crate::server::rounds::Rounds;
 use crate::server::slot_inboxes::SlotInboxes;
 use crate::protocol::steps::script::Eval;
