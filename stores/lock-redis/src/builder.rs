@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::RedisStore;
+use crate::connection::connect::Settings;
 use crate::connection::credentials::{Credentials, Provider};
 #[cfg(feature = "tls")]
 use crate::connection::pem::Pem;
-use crate::connection::connect::Settings;
 use crate::connection::url::add_addresses;
 use lock_store::types::error::{LockError, Result};
 use lock_store::types::url::StoreUrl;
@@ -111,7 +111,7 @@ impl RedisStoreBuilder {
         F: Fn() -> Fut + Send + Sync + 'static,
         Fut: Future<Output = std::result::Result<Credentials, Box<dyn Error + Send + Sync>>> + Send + 'static,
     {
-        self.settings.provider = Some(Arc::new(Provider::new(provider)));
+        self.settings.provider = Some(Provider::new(provider));
         self
     }
 

@@ -23,10 +23,10 @@ use std::future::Future;
 use crate::calls::acquire::{Requeue, TryAcquire, TryAcquireAll};
 use crate::calls::release::{End, Free};
 use crate::calls::run::Operation;
-use crate::masters::Masters;
-use crate::protocol::steps::ReadHolder;
 use crate::connection::certificates;
 use crate::connection::connect::Settings;
+use crate::masters::Masters;
+use crate::protocol::steps::ReadHolder;
 use lock_store::contract::backend::{
     AcquireRequest, Attempt, AttemptAll, BlockedNotes, Capabilities, Claim, DoneMarks, Freed, Inbox, JobRecords,
     LockBackend, QuorumMember, Release, Renewal, SharedClaims,

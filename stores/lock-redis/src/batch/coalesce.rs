@@ -20,14 +20,14 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::task::unconstrained;
 
-use crate::batch::node::exchange_with_node;
 use crate::batch::exchange::{Answer, Call, exchange};
 use crate::batch::inline_task::InlineTask;
-use crate::connection::link::Link;
+use crate::batch::node::exchange_with_node;
 use crate::batch::unsettled::Unsettled;
+use crate::connection::link::Link;
 use lock_store::contract::backend::BoxFuture;
 use lock_store::types::owner::OwnerId;
-use lock_store::types::system::sync::{Mutex, MutexGuard};
+use lock_store::types::system::sync::Mutex;
 
 /// How many calls go in one message. The server does nothing else meanwhile, for about 0.3 ms.
 const AT_MOST: usize = 32;
@@ -80,7 +80,7 @@ impl Coalescer {
     ///
     /// Dropping the future takes back a call that is not sent yet, and no other.
     pub(crate) fn call(self: &Arc<Self>, call: Call, flush: Flush) -> Part {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let idle = state.in_flight == 0 && flush == Flush::Now;
         let (batch, opens) = match &state.gathering {
             Some(batch) => (Arc::clone(batch), false),
@@ -103,13 +103,9 @@ impl Coalescer {
         Part { batch, place, over: false }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
-    }
-
     /// Sends a batch if nobody else has, now or when another has landed.
     fn flush(&self, batch: &Arc<Batch>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.gathering.as_ref().is_some_and(|gathering| Arc::ptr_eq(gathering, batch)) {
             if state.in_flight < IN_FLIGHT {
                 state.gathering = None;
@@ -125,7 +121,7 @@ impl Coalescer {
     /// Counts a batch as finished. Sends gathered calls itself, because a busy worker thread may
     /// keep their own task from running.
     fn landed(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.in_flight -= 1;
         if (state.due || state.in_flight == 0)
             && let Some(batch) = state.gathering.take()
@@ -150,7 +146,7 @@ impl Future for Part {
     type Output = Answer;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer> {
-        let mut callers = self.batch.callers();
+        let mut callers = self.batch.callers.lock();
         let waits = &mut callers[self.place].waits;
         match mem::replace(waits, Waits::Over) {
             Waits::For(waker) => {
@@ -254,21 +250,13 @@ impl Batch {
         }
     }
 
-    fn stage(&self) -> MutexGuard<'_, Stage> {
-        self.stage.lock()
-    }
-
-    fn callers(&self) -> MutexGuard<'_, Vec<Caller>> {
-        self.callers.lock()
-    }
-
     /// Adds a call. Returns its place.
     fn add(&self, call: Call) -> usize {
-        match &mut *self.stage() {
+        match &mut *self.stage.lock() {
             Stage::Gathering(calls) => {
                 let taking = call.taking();
                 calls.push(call);
-                let mut callers = self.callers();
+                let mut callers = self.callers.lock();
                 callers.push(Caller { taking, sent: false, waits: Waits::For(None) });
                 callers.len() - 1
             }
@@ -277,10 +265,10 @@ impl Batch {
     }
 
     fn send(self: &Arc<Self>) {
-        let mut stage = self.stage();
+        let mut stage = self.stage.lock();
         if let Stage::Gathering(gathered) = &mut *stage {
             let mut calls = mem::take(gathered);
-            let mut callers = self.callers();
+            let mut callers = self.callers.lock();
             callers.iter_mut().for_each(|caller| caller.sent = caller.is_waiting());
             if callers.iter().any(|caller| !caller.sent) {
                 // A call whose caller has gone must not be executed.
@@ -298,7 +286,7 @@ impl Batch {
     }
 
     fn poll(self: &Arc<Self>) -> Poll<()> {
-        let mut stage = self.stage();
+        let mut stage = self.stage.lock();
         let Stage::Sent(work) = &mut *stage else { return Poll::Ready(()) };
         let waker = Waker::from(Arc::clone(self));
         let answers = match work.as_mut().poll(&mut Context::from_waker(&waker)) {
@@ -316,7 +304,7 @@ impl Batch {
     fn answer(&self, answers: Vec<Answer>) {
         let Coalescer { unsettled, link, .. } = &*self.connection;
         let mut wakers = Vec::with_capacity(answers.len());
-        let mut callers = self.callers();
+        let mut callers = self.callers.lock();
         for (caller, answer) in callers.iter_mut().filter(|caller| caller.sent).zip(answers) {
             let waits = caller.is_waiting();
             match caller.taking {
@@ -336,8 +324,8 @@ impl Batch {
 
     /// Notes that a caller has gone. Drops a batch that was sent if no caller waits for it any more.
     fn leave(&self, place: usize) {
-        let mut stage = self.stage();
-        let mut callers = self.callers();
+        let mut stage = self.stage.lock();
+        let mut callers = self.callers.lock();
         let caller = &mut callers[place];
         caller.waits = Waits::Over;
         if let (true, Some(owner), Stage::Sent(_)) = (caller.sent, caller.taking, &*stage) {

@@ -8,11 +8,11 @@ use std::{mem, vec};
 
 use redis::{ErrorKind, Pipeline, RedisError, ServerErrorKind, Value};
 
+use crate::batch::places::Places;
+use crate::connection::link::{Link, unreadable};
 use crate::protocol::keys::{CLOCK, clock_of};
 use crate::protocol::steps::script::Eval;
 use crate::protocol::steps::{self, NodeTake, Taken};
-use crate::batch::places::Places;
-use crate::connection::link::{Link, unreadable};
 use lock_store::contract::backend::Claim;
 use lock_store::types::owner::OwnerId;
 use lock_store::types::system::clock::Clock;

@@ -6,11 +6,11 @@
 
 use redis::{RedisError, Value};
 
+use crate::batch::exchange::{Answer, Call};
+use crate::batch::places::Places;
+use crate::connection::link::{Link, unreadable};
 use crate::protocol::steps::script::Eval;
 use crate::protocol::steps::{self, NodeCall, Taken};
-use crate::batch::places::Places;
-use crate::batch::exchange::{Answer, Call};
-use crate::connection::link::{Link, unreadable};
 use lock_store::types::system::clock::Clock;
 
 /// A call with its place among all of them.

@@ -2,9 +2,9 @@
 
 use redis::{RedisError, Value};
 
+use crate::connection::link::{Link, unreadable};
 use crate::protocol::steps::script::Eval;
 use crate::protocol::steps::{self, confirm};
-use crate::connection::link::{Link, unreadable};
 
 /// The calls of one message that confirm places, each with its place among all calls.
 #[derive(Default)]

@@ -12,7 +12,7 @@ use tokio::sync::{Notify, watch};
 use crate::connection::link::{ClientId, Link};
 use lock_store::types::owner::OwnerId;
 use lock_store::types::system::clock::{Clock, Timestamp};
-use lock_store::types::system::sync::{Mutex, MutexGuard};
+use lock_store::types::system::sync::Mutex;
 
 /// Where a command was sent.
 #[derive(Debug)]
@@ -36,10 +36,6 @@ pub(crate) struct Unsettled {
 }
 
 impl Unsettled {
-    fn lock(&self) -> MutexGuard<'_, HashMap<OwnerId, Arc<Sent>>> {
-        self.by_owner.lock()
-    }
-
     /// Notes a claim that was sent over a connection.
     pub(crate) fn note(&self, owner: OwnerId, link: &Link) {
         let Some(client) = link.client() else { return };
@@ -49,7 +45,7 @@ impl Unsettled {
             since: Clock::system().now(),
             gone: link.gone(),
         });
-        let mut by_owner = self.lock();
+        let mut by_owner = self.by_owner.lock();
         by_owner.insert(owner, sent);
         self.count.store(by_owner.len(), Ordering::Release);
     }
@@ -59,7 +55,7 @@ impl Unsettled {
         if self.count.load(Ordering::Acquire) == 0 {
             return None;
         }
-        self.lock().get(&owner).cloned()
+        self.by_owner.lock().get(&owner).cloned()
     }
 
     /// Notes that the command of a claim was answered.
@@ -67,7 +63,7 @@ impl Unsettled {
         if self.count.load(Ordering::Acquire) == 0 {
             return;
         }
-        let mut by_owner = self.lock();
+        let mut by_owner = self.by_owner.lock();
         by_owner.remove(&owner);
         self.count.store(by_owner.len(), Ordering::Release);
         drop(by_owner);
@@ -79,7 +75,7 @@ impl Unsettled {
         if self.count.load(Ordering::Acquire) == 0 {
             return;
         }
-        let mut by_owner = self.lock();
+        let mut by_owner = self.by_owner.lock();
         by_owner.retain(|_, sent| sent.generation != generation);
         self.count.store(by_owner.len(), Ordering::Release);
         drop(by_owner);

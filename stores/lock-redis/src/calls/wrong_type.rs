@@ -6,8 +6,8 @@ use redis::Value;
 
 use crate::calls::run::Operation;
 use crate::protocol::keys::{BIRTH, CLOCK, Keys, MEMBERS};
-use crate::server::node::{Node, Way};
 use crate::protocol::steps::step::READ_WITHIN;
+use crate::server::node::{Node, Way};
 use lock_store::contract::backend::JobVersion;
 use lock_store::types::error::{LockError, Result};
 use lock_store::types::key::LockKey;

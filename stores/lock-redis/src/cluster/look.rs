@@ -9,10 +9,10 @@ use redis::Value;
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::cluster::{Cluster, no_cluster};
-use crate::protocol::keys::hash_slot::SLOTS;
 use crate::connection::slots::Topology;
-use crate::server::node::Node;
 use crate::connection::url::Address;
+use crate::protocol::keys::hash_slot::SLOTS;
+use crate::server::node::Node;
 use lock_store::contract::backend::Inbox;
 use lock_store::contract::event::Notice;
 use lock_store::types::error::{LockError, LockErrorKind, Result};

@@ -12,11 +12,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use crate::cluster::table::{Failovers, Table};
+use crate::connection::connect::Settings;
+use crate::connection::connect::Target;
+use crate::connection::url::{Address, Nat, Several};
 use crate::server::common::Common;
 use crate::server::node::Node;
-use crate::connection::connect::Target;
-use crate::connection::connect::Settings;
-use crate::connection::url::{Address, Nat, Several};
 use lock_store::types::error::{LockError, Result};
 use lock_store::types::options::Durability;
 use lock_store::types::system::clock::Timestamp;

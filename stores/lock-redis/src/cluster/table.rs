@@ -7,10 +7,10 @@ use std::sync::{Arc, OnceLock};
 
 use tokio::sync::watch;
 
+use crate::connection::url::Address;
 use crate::protocol::keys::hash_slot::SLOTS;
 use crate::server::node::Node;
-use crate::connection::url::Address;
-use lock_store::types::system::sync::{Mutex, MutexGuard};
+use lock_store::types::system::sync::Mutex;
 
 /// The lane of a slot that no master serves.
 const NONE: u16 = u16::MAX;
@@ -131,14 +131,10 @@ struct FailoverState {
 }
 
 impl Failovers {
-    fn lock(&self) -> MutexGuard<'_, FailoverState> {
-        self.0.lock()
-    }
-
     /// Notes the masters that a refresh found. If another server stopped being a master, a new master has taken over;
     /// otherwise it was added. Returns the masters that have taken over.
     pub(crate) fn found(&self, masters: BTreeSet<u16>) -> Vec<u16> {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         let before = mem::replace(&mut state.masters, masters);
         if before.is_subset(&state.masters) {
             return Vec::new();
@@ -155,12 +151,12 @@ impl Failovers {
 
     /// Returns which failover made a lane a master, 0 if none did.
     pub(crate) fn of(&self, lane: u16) -> u64 {
-        self.lock().by_lane.get(&lane).copied().unwrap_or(0)
+        self.0.lock().by_lane.get(&lane).copied().unwrap_or(0)
     }
 
     /// Takes those of which observers have not been told.
     pub(crate) fn take(&self) -> Vec<u16> {
-        mem::take(&mut self.lock().untold)
+        mem::take(&mut self.0.lock().untold)
     }
 }
 

@@ -1,8 +1,8 @@
 //! Certificates, of which a URL names the files.
 
+use crate::connection::connect::Settings;
 #[cfg(feature = "tls")]
 use crate::connection::pem::Pem;
-use crate::connection::connect::Settings;
 use lock_store::types::error::{LockError, Result};
 use lock_store::types::url::StoreUrl;
 

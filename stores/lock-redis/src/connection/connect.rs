@@ -7,15 +7,15 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use redis::{
-    AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, ProtocolVersion, RedisConnectionInfo,
-    RedisError,
+    AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, ProtocolVersion,
+    RedisConnectionInfo, RedisError,
 };
 
-use crate::error;
 use crate::connection::credentials::{Credentials, Provider};
 #[cfg(feature = "tls")]
 use crate::connection::pem::Certificates;
 use crate::connection::url::{Address, Login, is_host};
+use crate::error;
 use lock_store::types::error::{LockError, LockErrorKind, Result};
 
 /// How long the operating system waits for a peer that acknowledges nothing. Without this limit, a
@@ -235,8 +235,8 @@ impl Target {
     }
 
     /// Returns the provider of credentials, if they do not come from the URL.
-    pub(crate) fn provider(&self) -> Option<&Provider> {
-        self.settings.provider.as_deref()
+    pub(crate) fn provider(&self) -> Option<&Arc<Provider>> {
+        self.settings.provider.as_ref()
     }
 
     /// Opens a connection with the current credentials.
@@ -251,7 +251,7 @@ impl Target {
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
         let credentials = match self.provider() {
-            Some(provider) => Some(provider.current().await.map_err(std::io::Error::other)?),
+            Some(provider) => Some(provider.current().await.map_err(std::io::Error::other)?.1),
             None => None,
         };
         let opened = self.connect_with(config, credentials.as_ref()).await;
@@ -337,7 +337,9 @@ fn tcp_settings() -> TcpSettings {
 }
 
 fn needs_tls() -> LockError {
-    misconfigured("rediss:// and valkeys:// need TLS, which is not compiled in; enable the cargo feature `tls` of lock-core")
+    misconfigured(
+        "rediss:// and valkeys:// need TLS, which is not compiled in; enable the cargo feature `tls` of lock-core",
+    )
 }
 
 fn misconfigured(text: impl Into<std::borrow::Cow<'static, str>>) -> LockError {

@@ -13,7 +13,7 @@ use tokio::sync::{Notify, watch};
 
 use lock_store::types::error::{LockError, Result};
 use lock_store::types::system::clock::{Clock, Timestamp};
-use lock_store::types::system::sync::{Mutex, MutexGuard};
+use lock_store::types::system::sync::Mutex;
 
 /// A user name and password for a Redis server.
 ///
@@ -94,9 +94,7 @@ const UNANSWERED: usize = 8;
 ///
 /// The application's function runs in a thread of its own, and nothing of ours is locked meanwhile: one that hangs, or
 /// blocks its thread, holds up nobody but those who need its answer, and them for a while only.
-pub(crate) struct Provider(Arc<Shared>);
-
-struct Shared {
+pub(crate) struct Provider {
     ask: Box<dyn Fn() -> Asked + Send + Sync>,
     given: Mutex<Given>,
     changed: Notify,
@@ -119,27 +117,22 @@ struct Given {
 }
 
 impl Provider {
-    pub(crate) fn new<F, Fut>(provider: F) -> Self
+    pub(crate) fn new<F, Fut>(provider: F) -> Arc<Self>
     where
         F: Fn() -> Fut + Send + Sync + 'static,
         Fut: Future<Output = std::result::Result<Credentials, Box<dyn Error + Send + Sync>>> + Send + 'static,
     {
         let ask = Box::new(move || Box::pin(provider()) as Asked);
         let (given, changed, unanswered) = (Mutex::default(), Notify::new(), AtomicUsize::new(0));
-        Self(Arc::new(Shared { ask, given, changed, unanswered }))
-    }
-
-    /// Returns credentials to log in with.
-    pub(crate) async fn current(&self) -> Result<Credentials> {
-        self.numbered().await.map(|(_, credentials)| credentials)
+        Arc::new(Self { ask, given, changed, unanswered })
     }
 
     /// Returns credentials to log in with, and how many were given up to these.
-    async fn numbered(&self) -> Result<(u64, Credentials)> {
+    pub(crate) async fn current(self: &Arc<Self>) -> Result<(u64, Credentials)> {
         let clock = Clock::system();
         let now = clock.now();
         let mut outcome = {
-            let mut given = self.0.given();
+            let mut given = self.given.lock();
             if let Some((last, _)) = given.last.as_ref().filter(|(_, until)| now < *until) {
                 return Ok((given.times, last.clone()));
             }
@@ -150,7 +143,7 @@ impl Provider {
             match given.asked.as_ref().filter(waits) {
                 Some((_, outcome)) => outcome.clone(),
                 None => {
-                    let outcome = self.0.clone().ask(now)?;
+                    let outcome = Arc::clone(self).ask(now)?;
                     given.asked = Some((now, outcome.clone()));
                     outcome
                 }
@@ -172,7 +165,7 @@ impl Provider {
 
     /// Forgets credentials that were refused, so that the next connection asks for others.
     pub(crate) fn forget(&self, refused: &Credentials) {
-        let mut given = self.0.given();
+        let mut given = self.given.lock();
         if given.last.as_ref().is_some_and(|(credentials, _)| credentials == refused) {
             given.last = None;
         }
@@ -182,16 +175,16 @@ impl Provider {
     /// expire, or somebody was given others. Returns those, and their number. Zero stands for none.
     ///
     /// So all servers that share a provider learn of the next, whichever of them asked for them.
-    pub(crate) async fn after(&self, number: u64) -> Result<(u64, Credentials)> {
+    pub(crate) async fn after(self: &Arc<Self>, number: u64) -> Result<(u64, Credentials)> {
         loop {
-            let mut changed = std::pin::pin!(self.0.changed.notified());
+            let mut changed = std::pin::pin!(self.changed.notified());
             changed.as_mut().enable();
             let (times, until) = {
-                let given = self.0.given();
+                let given = self.given.lock();
                 (given.times, given.last.as_ref().map_or(Timestamp::NEVER, |(_, until)| *until))
             };
             if times != number {
-                return self.numbered().await;
+                return self.current().await;
             }
             let ending = async {
                 if until == Timestamp::NEVER {
@@ -200,16 +193,10 @@ impl Provider {
                 Clock::system().sleep_until(until).await;
             };
             tokio::select! {
-                () = ending => return self.numbered().await,
+                () = ending => return self.current().await,
                 () = changed => {}
             }
         }
-    }
-}
-
-impl Shared {
-    fn given(&self) -> MutexGuard<'_, Given> {
-        self.given.lock()
     }
 
     /// Asks the application, on the current runtime but in a thread that nobody else needs.
@@ -246,7 +233,7 @@ impl Shared {
     fn take(&self, credentials: Credentials, then: Timestamp) -> (u64, Credentials) {
         let until = credentials.valid_for.map_or(Timestamp::NEVER, |time| then.after((time / 5 * 4).max(SHORTEST)));
         let number = {
-            let mut given = self.given();
+            let mut given = self.given.lock();
             given.last = Some((credentials.clone(), until));
             given.times += 1;
             given.times
@@ -257,7 +244,7 @@ impl Shared {
 }
 
 /// A question that the application has not answered.
-struct Asking(Arc<Shared>);
+struct Asking(Arc<Provider>);
 
 impl Drop for Asking {
     fn drop(&mut self) {

@@ -7,11 +7,11 @@ use redis::{AsyncConnectionConfig, Pipeline, PushInfo, RedisError, Value};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
 
+use crate::connection::connect::Target;
+use crate::connection::link::{ClientId, ServerTime};
 use crate::error;
 use crate::protocol::keys::CLOCK;
 use crate::protocol::steps;
-use crate::connection::connect::Target;
-use crate::connection::link::{ClientId, ServerTime};
 use lock_store::types::error::{LockError, Result};
 use lock_store::types::system::clock::Clock;
 

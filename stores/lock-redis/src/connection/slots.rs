@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use redis::Value;
 
-use crate::protocol::keys::hash_slot::SLOTS;
 use crate::connection::url::Address;
+use crate::protocol::keys::hash_slot::SLOTS;
 
 impl Address {
     /// Makes an address from what a node says about another node or itself. If it does not know the

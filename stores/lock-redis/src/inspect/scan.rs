@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use redis::Value;
 
+use crate::connection::slots::Topology;
+use crate::connection::url::Address;
 use crate::inspect::servers::{Fleet, Servers, within};
 use crate::inspect::{jobs, marks};
 use crate::protocol::keys;
-use crate::connection::slots::Topology;
 use crate::server::node::Node;
-use crate::connection::url::Address;
 use lock_store::contract::backend::{JobVersion, ScanPage, ScanPosition};
 use lock_store::types::error::Result;
 use lock_store::types::key::LockKey;

@@ -8,14 +8,14 @@ use std::time::Duration;
 use redis::{Cmd, RedisError, Value};
 
 use crate::cluster::no_cluster;
-use crate::masters::Masters;
 use crate::connection::slots::Topology;
-use crate::server::node::Node;
 use crate::connection::url::{Address, Nat};
+use crate::masters::Masters;
+use crate::server::node::Node;
 use lock_store::types::error::{LockError, LockErrorKind, Result};
 use lock_store::types::key::LockKey;
 use lock_store::types::system::clock::Clock;
-use lock_store::types::system::sync::{Mutex, MutexGuard};
+use lock_store::types::system::sync::Mutex;
 
 /// How long one exchange with a server may take, connecting included.
 const PATIENCE: Duration = Duration::from_secs(6);
@@ -112,7 +112,7 @@ impl Servers {
     async fn connected(&self) -> Result<Arc<Node>> {
         let Err(away) = self.named.pool.connection().await else { return Ok(Arc::clone(&self.named)) };
         if away.kind() == LockErrorKind::Unavailable {
-            let others: Vec<_> = self.others().values().cloned().collect();
+            let others: Vec<_> = self.others.lock().values().cloned().collect();
             for other in others {
                 if other.pool.connection().await.is_ok() {
                     return Ok(other);
@@ -230,7 +230,7 @@ impl Servers {
     /// Remembers the masters, and forgets all other nodes.
     fn remember(&self, topology: &Topology) -> Result<()> {
         let masters: Vec<_> = topology.masters().into_iter().map(|address| self.at(address)).collect::<Result<_>>()?;
-        self.others().retain(|_, other| masters.iter().any(|master| Arc::ptr_eq(master, other)));
+        self.others.lock().retain(|_, other| masters.iter().any(|master| Arc::ptr_eq(master, other)));
         Ok(())
     }
 
@@ -241,13 +241,9 @@ impl Servers {
         if target.node() == self.named.pool.node() {
             return Ok(Arc::clone(&self.named));
         }
-        let mut others = self.others();
+        let mut others = self.others.lock();
         let known = others.entry(target.node().to_owned());
         Ok(Arc::clone(known.or_insert_with(|| Arc::new(Node::at(target)))))
-    }
-
-    fn others(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Node>>> {
-        self.others.lock()
     }
 }
 

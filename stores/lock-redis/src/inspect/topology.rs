@@ -5,12 +5,12 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use crate::RedisStore;
+use crate::connection::link::Link;
 use crate::inspect::servers::{Fleet, within};
 use crate::protocol::keys::{BIRTH, MEMBERS};
 use crate::sentinel::place::Place;
 use crate::server::checks::{open_slots, replication};
 use crate::server::node::Node;
-use crate::connection::link::Link;
 use lock_store::contract::backend::MemberList;
 use lock_store::types::error::{LockError, Result};
 use lock_store::types::options::command_timeout;

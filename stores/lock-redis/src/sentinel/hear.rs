@@ -8,10 +8,10 @@ use redis::aio::MultiplexedConnection;
 use redis::{PushInfo, PushKind, Value};
 use tokio::task::JoinSet;
 
-use crate::sentinel::Sentinels;
-use crate::sentinel::one::{subscribe, view, within};
 use crate::connection::connect::Target;
 use crate::connection::url::Address;
+use crate::sentinel::Sentinels;
+use crate::sentinel::one::{subscribe, view, within};
 use lock_store::types::system::backoff::Backoff;
 use lock_store::types::system::clock::Clock;
 

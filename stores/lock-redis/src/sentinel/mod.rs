@@ -15,14 +15,14 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::connection::connect::Settings;
+use crate::connection::connect::Target;
+use crate::connection::url::{Address, Login, Nat, Several};
 use crate::sentinel::one::{View, ask, within};
 use crate::sentinel::told::{Told, newest};
-use crate::connection::connect::Target;
-use crate::connection::connect::Settings;
-use crate::connection::url::{Address, Login, Nat, Several};
 use lock_store::types::error::{LockError, LockErrorKind, Result};
 use lock_store::types::system::clock::{Clock, Timestamp};
-use lock_store::types::system::sync::{Mutex, MutexGuard};
+use lock_store::types::system::sync::Mutex;
 use lock_store::types::url::StoreUrl;
 
 const SHAPE: &str = "redis+sentinel://user:password@host:26379,host:26379/service/db (rediss+sentinel:// for TLS), where \
@@ -205,13 +205,13 @@ impl Sentinels {
     /// Asks all sentinels at once. Believes the newest decision that is known when most of them have answered.
     async fn look(&self) -> Result<Arc<Target>> {
         let now = Clock::system().now();
-        if let Some((at, found)) = &self.state().looked
+        if let Some((at, found)) = &self.state.lock().looked
             && now.since(*at) < SHARED_FOR
         {
             return found.clone();
         }
         let found = self.look_now().await;
-        self.state().looked = Some((Clock::system().now(), found.clone()));
+        self.state.lock().looked = Some((Clock::system().now(), found.clone()));
         found
     }
 
@@ -286,7 +286,7 @@ impl Sentinels {
     }
 
     fn warn_of(&self, address: &Address, error: &LockError) {
-        if error.kind() == LockErrorKind::Misconfigured && self.state().refusing.insert(address.clone()) {
+        if error.kind() == LockErrorKind::Misconfigured && self.state.lock().refusing.insert(address.clone()) {
             tracing::warn!(service = self.name, %error, "a sentinel cannot be asked; the others are");
         }
     }
@@ -303,7 +303,7 @@ impl Sentinels {
             return;
         }
         let known = self.others(views);
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.others != known {
             state.others = known;
             drop(state);
@@ -317,7 +317,7 @@ impl Sentinels {
         let View { master: announced, epoch, .. } = view;
         let address = self.nat.reach(announced.clone());
         let target = Arc::new(self.master.sibling(&address.host, address.port)?);
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if let Some(belief) = &mut state.believed {
             if epoch < belief.epoch && !belief.doubted {
                 return Ok(Arc::clone(&belief.target));
@@ -339,36 +339,33 @@ impl Sentinels {
 
     /// Remembers what a sentinel says of replicas.
     fn note(&self, sentinel: &Address, view: &View) {
-        self.state().told.note(sentinel, view);
+        self.state.lock().told.note(sentinel, view);
     }
 
     /// Returns how many replicas could take over.
     pub(crate) fn replicas(&self) -> Result<u64> {
-        let (all, state) = (self.all(), self.state());
+        let (all, state) = (self.all(), self.state.lock());
         state.told.count(&all, state.believed.as_ref().map(|belief| &belief.announced))
     }
 
     fn believed(&self) -> Option<Arc<Target>> {
-        self.state().believed.as_ref().filter(|belief| !belief.doubted).map(|belief| Arc::clone(&belief.target))
+        self.state.lock().believed.as_ref().filter(|belief| !belief.doubted).map(|belief| Arc::clone(&belief.target))
     }
 
     fn is_believed(&self, target: &Target) -> bool {
-        self.state().believed.as_ref().is_some_and(|belief| belief.target.node() == target.node())
+        self.state.lock().believed.as_ref().is_some_and(|belief| belief.target.node() == target.node())
     }
 
     /// Has the sentinels asked before anybody connects to this server again.
     fn doubt(&self, target: &Target) {
-        if let Some(belief) = self.state().believed.as_mut().filter(|belief| belief.target.node() == target.node()) {
+        if let Some(belief) = self.state.lock().believed.as_mut().filter(|belief| belief.target.node() == target.node())
+        {
             belief.doubted = true;
         }
     }
 
     fn all(&self) -> BTreeSet<Address> {
-        self.named.union(&self.state().others).cloned().collect()
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
+        self.named.union(&self.state.lock().others).cloned().collect()
     }
 }
 

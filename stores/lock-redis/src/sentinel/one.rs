@@ -6,9 +6,9 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, PushInfo, RedisError, Value};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use crate::error;
 use crate::connection::connect::Target;
 use crate::connection::url::Address;
+use crate::error;
 use lock_store::types::error::{LockError, LockErrorKind, Result};
 use lock_store::types::system::clock::Clock;
 

@@ -4,10 +4,10 @@ use std::fmt;
 use std::future::pending;
 use std::sync::Arc;
 
-use crate::sentinel::Sentinels;
+use crate::connection::connect::Settings;
 use crate::connection::connect::Target;
 use crate::connection::greeting::{Greeting, Listening};
-use crate::connection::connect::Settings;
+use crate::sentinel::Sentinels;
 use lock_store::types::error::{LockError, Result};
 use lock_store::types::options::Durability;
 use lock_store::types::url::StoreUrl;

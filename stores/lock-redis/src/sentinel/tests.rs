@@ -1,7 +1,7 @@
 use super::Sentinels;
-use crate::sentinel::one::View;
 use crate::connection::connect::Settings;
 use crate::connection::url::Address;
+use crate::sentinel::one::View;
 use lock_store::types::url::StoreUrl;
 
 #[test]

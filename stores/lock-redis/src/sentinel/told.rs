@@ -5,8 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::sentinel::one::View;
 use crate::connection::url::Address;
+use crate::sentinel::one::View;
 use lock_store::types::error::{LockError, LockErrorKind, Result};
 
 /// The last report of each sentinel.

@@ -23,7 +23,7 @@ use crate::connection::link::Link;
 use lock_store::contract::backend::Inbox;
 use lock_store::types::system::backoff::Backoff;
 use lock_store::types::system::clock::{Clock, Timestamp};
-use lock_store::types::system::sync::{Mutex, MutexGuard};
+use lock_store::types::system::sync::Mutex;
 
 /// How long the connection may take to prove that it is alive, after a renewal without an answer, and while claims sleep.
 const PROOF_WITHIN: Duration = Duration::from_secs(1);
@@ -101,13 +101,9 @@ impl ChangeListeners {
         self.refused.store(true, Ordering::Relaxed);
     }
 
-    fn open(&self) -> MutexGuard<'_, HashMap<Id, Arc<ChangeListener>>> {
-        self.open.lock()
-    }
-
     /// Sends a command over every listening connection, and returns what was refused.
     pub(crate) async fn send_to_all(&self, command: &Cmd) -> Vec<RedisError> {
-        let all: Vec<_> = self.open().values().cloned().collect();
+        let all: Vec<_> = self.open.lock().values().cloned().collect();
         let mut refused = Vec::new();
         for listener in all {
             refused.extend(listener.link.send(command).await.err());
@@ -121,7 +117,7 @@ impl ChangeListeners {
         let serves = |listener: &&Arc<ChangeListener>| {
             listener.tracks.load(Ordering::Relaxed) && !listener.in_doubt.load(Ordering::Relaxed)
         };
-        self.open().get(&runtime).filter(serves).cloned()
+        self.open.lock().get(&runtime).filter(serves).cloned()
     }
 }
 
@@ -212,14 +208,14 @@ impl<'a> Opened<'a> {
             doubted: Notify::new(),
         });
         let runtime = Handle::current().id();
-        listeners.open().insert(runtime, Arc::clone(&listener));
+        listeners.open.lock().insert(runtime, Arc::clone(&listener));
         Self { listeners, runtime, listener }
     }
 }
 
 impl Drop for Opened<'_> {
     fn drop(&mut self) {
-        let mut open = self.listeners.open();
+        let mut open = self.listeners.open.lock();
         // Another manager on the same runtime may have put its own connection here.
         let removed = match open.get(&self.runtime) {
             Some(listener) if Arc::ptr_eq(listener, &self.listener) => open.remove(&self.runtime),

@@ -5,7 +5,6 @@ pub(crate) mod checks;
 pub(crate) mod collisions;
 pub(crate) mod common;
 pub(crate) mod history;
-pub(crate) mod keep;
 pub(crate) mod node;
 pub(crate) mod pool;
 pub(crate) mod push;

@@ -7,31 +7,35 @@ use std::time::Duration;
 use redis::RedisError;
 use tokio::sync::Notify;
 
-use crate::protocol::clock::Floor;
+use crate::batch::coalesce::{Coalescer, Flush};
+use crate::batch::exchange::{Answer, Call};
+use crate::connection::connect::Target;
+use crate::connection::redirect::{Redirections, Refusal};
+use crate::connection::slots::Found;
 use crate::error;
+use crate::protocol::clock::Floor;
 use crate::protocol::keys::Keys;
 use crate::protocol::keys::hash_slot::slot_of;
-use crate::server::common::Common;
+use crate::protocol::steps::script::Eval;
 use crate::sentinel::place::Place;
-use crate::connection::redirect::{Redirections, Refusal};
-use crate::server::repeats::Repeats;
-use crate::connection::slots::Found;
 use crate::server::changes::{ChangeListeners, Sleepers};
 use crate::server::collisions::Collisions;
+use crate::server::common::Common;
 use crate::server::pool::Pool;
 use crate::server::pool::Renewals;
+use crate::server::repeats::Repeats;
 use crate::server::rounds::Rounds;
 use crate::server::slot_inboxes::SlotInboxes;
-use crate::protocol::steps::script::Eval;
-use crate::batch::coalesce::{Coalescer, Flush};
-use crate::connection::connect::Target;
-use crate::batch::exchange::{Answer, Call};
 use lock_store::contract::backend::{AcquireRequest, Inbox};
 use lock_store::types::error::{LockError, Result};
 use lock_store::types::key::LockKey;
 use lock_store::types::options::Durability;
+use lock_store::types::system::backoff::Backoff;
 use lock_store::types::system::clock::Clock;
-use lock_store::types::system::sync::{Mutex, MutexGuard};
+use lock_store::types::system::sync::Mutex;
+
+/// The upper limits of the pause before reconnecting: the first, and the longest.
+pub(crate) const BACKOFF: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
 
 /// How often there is reason to look at a cluster while one of its masters does not answer.
 const DOUBT_EVERY: Duration = Duration::from_millis(100);
@@ -155,24 +159,20 @@ impl Node {
         }
     }
 
-    fn found(&self) -> MutexGuard<'_, Found> {
-        self.found.lock()
-    }
-
     /// Notes what a look at the cluster found.
     pub(crate) fn note_found(&self, found: Found) {
-        *self.found() = found;
+        *self.found.lock() = found;
     }
 
     /// Returns slots that this master of a cluster served when it was looked at.
     pub(crate) fn settled_slots(&self) -> impl Iterator<Item = u16> + use<> {
-        let ends = self.found().ends();
+        let ends = self.found.lock().ends();
         ends.into_iter().flat_map(|(first, last)| [first, last])
     }
 
     /// Returns whether a key is served here, as far as is known.
     pub(crate) fn serves(&self, key: &LockKey) -> bool {
-        self.cluster.is_none() || self.found().has(slot_of(key))
+        self.cluster.is_none() || self.found.lock().has(slot_of(key))
     }
 
     /// Returns how many replicas there are that could take over, if anybody knows them all. A master of a cluster is
@@ -181,7 +181,7 @@ impl Node {
         if self.cluster.is_none() {
             return self.pool.place().replicas();
         }
-        Ok(self.rounds.replicas().unwrap_or_else(|| self.found().replicas))
+        Ok(self.rounds.replicas().unwrap_or_else(|| self.found.lock().replicas))
     }
 
     /// Notes that it may be gone, and has the cluster find out.
@@ -198,6 +198,15 @@ impl Node {
         loop {
             self.doubt();
             clock.sleep_until(clock.now().after(DOUBT_EVERY)).await;
+        }
+    }
+
+    /// Waits a little before the server is connected to again, unless it is found at another address.
+    pub(crate) async fn pause(&self, backoff: &mut Backoff) {
+        let clock = Clock::system();
+        tokio::select! {
+            () = clock.sleep_until(clock.now().after(backoff.pause())) => {}
+            () = self.pool.place().moved() => {}
         }
     }
 
@@ -223,19 +232,15 @@ impl Node {
     /// Says that grants of this server reach an inbox, until the result is dropped.
     pub(crate) fn hears<'a>(&'a self, inbox: &'a Inbox) -> Hearing<'a> {
         if self.cluster.is_some() {
-            self.hearing().push(Arc::clone(inbox.id()));
+            self.hearing.lock().push(Arc::clone(inbox.id()));
         }
         inbox.set_open(true);
         Hearing { node: self, inbox }
     }
 
-    fn hearing(&self) -> MutexGuard<'_, Vec<Arc<str>>> {
-        self.hearing.lock()
-    }
-
     /// Returns whether grants of this master reach the inbox of a request that is to queue.
     pub(crate) fn is_heard(&self, request: &AcquireRequest) -> bool {
-        request.ticket.as_ref().is_none_or(|ticket| self.hearing().contains(&ticket.inbox))
+        request.ticket.as_ref().is_none_or(|ticket| self.hearing.lock().contains(&ticket.inbox))
     }
 
     pub(crate) fn is_suspect(&self) -> bool {
@@ -302,7 +307,7 @@ impl Drop for Hearing<'_> {
             return;
         }
         // Other masters may still be heard.
-        let mut hearing = self.node.hearing();
+        let mut hearing = self.node.hearing.lock();
         if let Some(at) = hearing.iter().position(|id| id == self.inbox.id()) {
             hearing.swap_remove(at);
         }

@@ -15,16 +15,16 @@ use redis::{Cmd, RedisError};
 use tokio::runtime::{Handle, Id};
 use tokio::sync::watch;
 
-use crate::sentinel::place::Place;
-use crate::server::history::History;
 use crate::batch::coalesce::Coalescer;
+use crate::batch::unsettled::Unsettled;
 use crate::connection::connect::Target;
 use crate::connection::greeting::Greeting;
 use crate::connection::link::Link;
-use crate::batch::unsettled::Unsettled;
+use crate::sentinel::place::Place;
+use crate::server::history::History;
 use lock_store::types::error::{LockError, Result};
 use lock_store::types::system::clock::{Clock, Timestamp};
-use lock_store::types::system::sync::{Mutex, MutexGuard};
+use lock_store::types::system::sync::Mutex;
 
 /// How often connections are replaced at most because the server is not a master.
 const RETIRE_EVERY: Duration = Duration::from_secs(1);
@@ -132,7 +132,7 @@ impl Pool {
         // Dropped after the lock.
         let mut _retired = None;
         let (generation, publish, outcome) = {
-            let mut slots = self.slots.lock();
+            let mut slots = self.slots.by_runtime.lock();
             let entry = slots.entry(runtime.id());
             if let Entry::Occupied(found) = &entry
                 && found.get().is_usable(&self.slots)
@@ -207,7 +207,7 @@ impl Pool {
 
     /// Closes every connection that is not in use. The next caller opens another.
     pub(crate) fn close(&self) {
-        let _dropped_after_the_lock = std::mem::take(&mut *self.slots.lock());
+        let _dropped_after_the_lock = std::mem::take(&mut *self.slots.by_runtime.lock());
     }
 
     /// Closes every connection if nobody has asked for one since the last call.
@@ -225,7 +225,7 @@ impl Pool {
     /// Sends a command over every open connection, and returns what was refused.
     pub(crate) async fn send_to_all(&self, command: &Cmd) -> Vec<RedisError> {
         let open = |slot: &Slot| slot.outcome.borrow().as_ref()?.as_ref().ok().cloned();
-        let all: Vec<_> = self.slots.lock().values().filter_map(open).collect();
+        let all: Vec<_> = self.slots.by_runtime.lock().values().filter_map(open).collect();
         let mut refused = Vec::new();
         for connection in all {
             refused.extend(connection.link.send(command).await.err());
@@ -236,18 +236,14 @@ impl Pool {
     /// Returns how many runtimes have a connection, open or being opened.
     #[cfg(any(test, feature = "test-util"))]
     pub(crate) fn connections(&self) -> usize {
-        self.slots.lock().len()
+        self.slots.by_runtime.lock().len()
     }
 }
 
 impl Slots {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Id, Slot, RandomState>> {
-        self.by_runtime.lock()
-    }
-
     /// Returns the connection of a runtime, if it is open and should be used.
     fn open(&self, runtime: Id, now: Timestamp) -> Option<Arc<Coalescer>> {
-        match self.lock().get(&runtime)?.outcome.borrow().as_ref()? {
+        match self.by_runtime.lock().get(&runtime)?.outcome.borrow().as_ref()? {
             Ok(open) if self.serves(&open.link, now) => Some(Arc::clone(open)),
             _ => None,
         }
@@ -259,7 +255,7 @@ impl Slots {
     }
 
     fn forget(&self, runtime: Id, generation: u64) {
-        let _dropped_after_the_lock = match self.lock().entry(runtime) {
+        let _dropped_after_the_lock = match self.by_runtime.lock().entry(runtime) {
             Entry::Occupied(found) if found.get().generation == generation => Some(found.remove()),
             _ => None,
         };

@@ -5,11 +5,10 @@ use redis::{PushInfo, PushKind, Value};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 
-use crate::server::changes::Opened;
-use crate::server::keep::BACKOFF;
-use crate::server::node::Node;
 use crate::connection::link::{Link, ServerTime};
 use crate::protocol::{keys, steps};
+use crate::server::changes::Opened;
+use crate::server::node::{BACKOFF, Node};
 use lock_store::contract::backend::Inbox;
 use lock_store::types::error::LockErrorKind;
 use lock_store::types::key::LockKey;

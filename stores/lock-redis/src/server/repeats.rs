@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use lock_store::contract::backend::{Claim, Release};
 use lock_store::types::system::clock::{Clock, Timestamp};
-use lock_store::types::system::sync::{Mutex, MutexGuard};
+use lock_store::types::system::sync::Mutex;
 
 /// How many releases are remembered. A forgotten lock ends with its lease.
 const AT_MOST: usize = 16 * 1024;
@@ -23,15 +23,11 @@ pub(crate) struct Repeats {
 }
 
 impl Repeats {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<(Timestamp, Claim)>> {
-        self.freed.lock()
-    }
-
     /// Remembers nothing any more: of a quorum's member, which is told to undo a vote of a claim that goes on to ask, so
     /// that the same claim may hold the lock later.
     pub(crate) fn switch_off(&self) {
         if !self.off.swap(true, Ordering::Relaxed) {
-            self.lock().clear();
+            self.freed.lock().clear();
         }
     }
 
@@ -41,7 +37,7 @@ impl Repeats {
             return;
         }
         let now = Clock::system().now();
-        let mut freed = self.lock();
+        let mut freed = self.freed.lock();
         while freed.front().is_some_and(|(until, _)| freed.len() >= AT_MOST || *until <= now) {
             freed.pop_front();
         }
@@ -50,7 +46,7 @@ impl Repeats {
 
     /// Returns the claims that were freed lately. They are kept: the next server may not have heard of it either.
     pub(crate) fn live(&self, now: Timestamp) -> Vec<Claim> {
-        self.lock().iter().filter(|(until, _)| *until > now).map(|(_, claim)| claim.clone()).collect()
+        self.freed.lock().iter().filter(|(until, _)| *until > now).map(|(_, claim)| claim.clone()).collect()
     }
 }
 

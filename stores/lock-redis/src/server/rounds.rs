@@ -15,17 +15,17 @@ use redis::{Cmd, RedisError, Value};
 use tokio::runtime::{Handle, Id};
 use tokio::sync::watch;
 
+use crate::connection::link::Link;
+use crate::connection::slots::Topology;
 use crate::error;
 use crate::protocol::keys::hash_slot::slot_of_name;
 use crate::sentinel::place::Place;
-use crate::connection::slots::Topology;
 use crate::server::pool::Pool;
-use crate::connection::link::Link;
 use lock_store::contract::backend::Inbox;
 use lock_store::contract::event::Notice;
 use lock_store::types::error::{LockError, Result};
 use lock_store::types::system::clock::Clock;
-use lock_store::types::system::sync::{Mutex, MutexGuard};
+use lock_store::types::system::sync::Mutex;
 
 /// How long one round waits for confirmations, in ms.
 const ROUND: u64 = 1000;
@@ -94,10 +94,6 @@ impl Rounds {
         }
     }
 
-    fn gathering(&self) -> MutexGuard<'_, Gathering> {
-        self.gathering.lock()
-    }
-
     /// Joins the next round that begins.
     pub(crate) fn join(
         self: &Arc<Self>,
@@ -105,7 +101,7 @@ impl Rounds {
         wanted: Wanted,
         markers: impl FnOnce() -> Vec<String>,
     ) -> watch::Receiver<Outcome> {
-        let mut gathering = self.gathering();
+        let mut gathering = self.gathering.lock();
         let entry = gathering.entry((runtime.id(), wanted));
         if let Entry::Occupied(entry) = &entry
             && let Some(round) = entry.get()
@@ -303,7 +299,7 @@ impl Worker {
     async fn run(&self) {
         loop {
             let round = {
-                let mut gathering = self.rounds.gathering();
+                let mut gathering = self.rounds.gathering.lock();
                 match gathering.get_mut(&(self.runtime, self.wanted)).and_then(Option::take) {
                     Some(round) => round,
                     None => {
@@ -323,6 +319,6 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         // Also when its runtime shuts down in the middle.
-        self.rounds.gathering().remove(&(self.runtime, self.wanted));
+        self.rounds.gathering.lock().remove(&(self.runtime, self.wanted));
     }
 }

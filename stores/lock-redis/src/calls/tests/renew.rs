@@ -1,9 +1,9 @@
 use std::time::Duration;
 
+use crate::calls::run::renewing;
+use crate::connection::connect::{Settings, Target};
 use crate::sentinel::place::Place;
 use crate::server::node::Node;
-use crate::connection::connect::Target;
-use crate::connection::connect::Settings;
 use lock_store::types::options::Durability;
 use lock_testing::{RedisServer, limit};
 
@@ -16,15 +16,15 @@ async fn a_keeper_opens_a_connection_for_renewals_and_gives_it_back_when_it_is_i
     let target = Target::parse(&server.url(), Settings::default()).unwrap();
     let node = Node::found_at(Place::Fixed(Box::new(target)), Durability::Master);
     let open = || (node.pool.connections(), node.renewals.pool.connections());
-    node.renewing(MINUTE).await.unwrap();
+    renewing(&node, MINUTE).await.unwrap();
     assert_eq!(open(), (1, 0), "no keeper runs here");
     let _kept = node.renewals.keep_here();
-    node.renewing(MINUTE).await.unwrap();
+    renewing(&node, MINUTE).await.unwrap();
     assert_eq!(open(), (1, 1));
     node.renewals.pool.close_if_idle();
     assert_eq!(open(), (1, 1), "it was used since the last look");
     node.renewals.pool.close_if_idle();
     assert_eq!(open(), (1, 0));
-    node.renewing(MINUTE).await.unwrap();
+    renewing(&node, MINUTE).await.unwrap();
     assert_eq!(open(), (1, 1));
 }

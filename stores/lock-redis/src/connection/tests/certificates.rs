@@ -1,12 +1,11 @@
 use super::take;
-use crate::connection::pem::decode;
 use crate::connection::connect::Settings;
+use crate::connection::pem::decode;
 use lock_store::types::url::StoreUrl;
 
 #[test]
 fn files_are_named_by_percent_encoded_paths() {
-    for (text, path) in [("/a/b.pem", Some("/a/b.pem")), ("%2Fa%20b%26%25", Some("/a b&%")), ("%C3%BC", Some("ü"))]
-    {
+    for (text, path) in [("/a/b.pem", Some("/a/b.pem")), ("%2Fa%20b%26%25", Some("/a b&%")), ("%C3%BC", Some("ü"))] {
         assert_eq!(decode(text).as_deref(), path);
     }
     for wrong in ["%", "%2", "%zz", "%ff", "a%é1"] {

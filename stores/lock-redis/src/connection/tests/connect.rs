@@ -32,10 +32,7 @@ fn another_server_is_reached_in_the_same_way() {
         assert_eq!((other.node(), other.host(), target.host()), (node, "10.0.0.2", "h"));
         let [one, two] = [&target, &other].map(|target| target.client.get_connection_info());
         let [ours, theirs] = [one, two].map(redis::ConnectionInfo::redis_settings);
-        assert_eq!(
-            (ours.username(), ours.password(), ours.db()),
-            (theirs.username(), theirs.password(), theirs.db())
-        );
+        assert_eq!((ours.username(), ours.password(), ours.db()), (theirs.username(), theirs.password(), theirs.db()));
         assert_eq!(theirs.password(), Some("s3cret"));
         assert_eq!(
             matches!(one.addr(), redis::ConnectionAddr::TcpTls { .. }),

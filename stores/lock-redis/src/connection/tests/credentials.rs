@@ -17,13 +17,13 @@ async fn all_who_share_a_provider_learn_of_new_credentials() {
         std::future::ready(Ok(credentials))
     });
     assert!(is_pending(pin!(provider.after(0))).await, "nobody has logged in");
-    let first = provider.current().await.unwrap();
+    let first = provider.current().await.unwrap().1;
     assert_eq!(provider.after(0).await, Ok((1, first.clone())));
     assert!(is_pending(pin!(provider.after(1))).await, "they last");
     // A connection was refused, and asks for other credentials.
     provider.forget(&first);
     assert!(is_pending(pin!(provider.after(1))).await, "there are no others yet");
-    let second = provider.current().await.unwrap();
+    let second = provider.current().await.unwrap().1;
     for _server in 0..2 {
         assert_eq!(provider.after(1).await, Ok((2, second.clone())));
     }

@@ -54,9 +54,8 @@ fn a_node_that_does_not_know_its_host_is_where_we_asked() {
 
 #[test]
 fn whoever_gained_a_slot_is_told() {
-    let split = |at: i64| {
-        read(&[range(0, at, &[node(text("a"), 1)]), range(at + 1, 16383, &[node(text("b"), 1)])]).unwrap()
-    };
+    let split =
+        |at: i64| read(&[range(0, at, &[node(text("a"), 1)]), range(at + 1, 16383, &[node(text("b"), 1)])]).unwrap();
     assert_eq!(split(100).gained_since(&split(100)).len(), 0);
     assert_eq!(split(101).gained_since(&split(100)).into_iter().collect::<Vec<_>>(), [&address("a", 1)]);
 }
@@ -81,9 +80,8 @@ fn a_master_tells_of_slots_that_others_do_not_know_it_has() {
 
 #[test]
 fn open_slots_are_those_of_the_node_itself() {
-    let nodes = |own: &str| {
-        format!("2 b:1@2 master - 0 1 1 connected [7->-1]\n1 a:1@2 myself,master - 0 1 1 connected{own}\n")
-    };
+    let nodes =
+        |own: &str| format!("2 b:1@2 master - 0 1 1 connected [7->-1]\n1 a:1@2 myself,master - 0 1 1 connected{own}\n");
     for (own, open) in [(" 0-100", 0), (" 0-100 [41->-2]", 1), (" 0-100 [41->-2] [101-<-2]", 2), ("", 0)] {
         assert_eq!(super::open(&nodes(own)), Some(open), "{own}");
     }

@@ -14,8 +14,7 @@ fn patterns_are_taken_literally() {
 #[test]
 fn only_names_of_locks_are_taken() {
     let long = "x".repeat(600);
-    let names =
-        [&b"a"[..], b"{a}@queue", b"x:@queue", b"{b}@job", b"\xff\xfe", long.as_bytes(), b"{c}@done:v}@job"];
+    let names = [&b"a"[..], b"{a}@queue", b"x:@queue", b"{b}@job", b"\xff\xfe", long.as_bytes(), b"{c}@done:v}@job"];
     let names = names.map(text).to_vec();
     let Names { next, locks, jobs, marks } = read(Value::Array(vec![text(b"17"), Value::Array(names)])).unwrap();
     assert_eq!((next, locks.len(), locks[0].as_str()), (17, 1, "a"));

@@ -28,9 +28,7 @@ fn round_trip() {
     assert_eq!(text, format!("{}|42|10000|web-1|7|app::charge|lock:user:<id>", owner.to_hex()));
     let read = holder(text.as_bytes(), LEFT);
     let mut written = Vec::new();
-    Whole { owner, since: 42, tail: Tail { ttl: Duration::from_secs(10), info: &info } }
-        .write(&mut written)
-        .unwrap();
+    Whole { owner, since: 42, tail: Tail { ttl: Duration::from_secs(10), info: &info } }.write(&mut written).unwrap();
     assert_eq!(written, text.as_bytes());
     assert_eq!((read.info, read.owner, read.token), (Some(info), Some(owner), None));
     assert_eq!(read.since, Some(UNIX_EPOCH + Duration::from_millis(42)));
@@ -57,8 +55,7 @@ fn a_token_in_the_place_of_the_instant_is_read() {
 #[test]
 fn a_value_without_the_name_of_its_lock_is_read() {
     let owner = OwnerId::random().to_hex();
-    for text in [format!("{owner}|42|10000|web-1|7|app::charge"), format!("{owner}|42|10000|web-1|7|app::charge|")]
-    {
+    for text in [format!("{owner}|42|10000|web-1|7|app::charge"), format!("{owner}|42|10000|web-1|7|app::charge|")] {
         let read = holder(text.as_bytes(), LEFT);
         assert_eq!((read.site(), read.lock()), ("app::charge", None), "{text}");
     }

@@ -1,8 +1,8 @@
 use std::collections::BTreeSet;
 
 use super::{Told, newest};
-use crate::sentinel::one::View;
 use crate::connection::url::Address;
+use crate::sentinel::one::View;
 use lock_store::types::error::{LockError, LockErrorKind};
 
 fn at(port: u16) -> Address {

@@ -8,8 +8,8 @@ use crate::protocol::steps::script::Eval;
 use crate::protocol::steps::step::Step as _;
 use crate::protocol::steps::tests::refusals::{Aim, KEPT, LEASE, LONGER};
 use crate::protocol::steps::{
-    Acquire, AcquireAll, NodeCall, NodeTake, NoteRun, ReadBlocked, ReadDone, ReadHolder, ReadLastRun,
-    RemoveDone, WriteBlocked, WriteDone, confirm, free_one, release, remember, renew, share, vote, vouch,
+    Acquire, AcquireAll, NodeCall, NodeTake, NoteRun, ReadBlocked, ReadDone, ReadHolder, ReadLastRun, RemoveDone,
+    WriteBlocked, WriteDone, confirm, free_one, release, remember, renew, share, vote, vouch,
 };
 use lock_store::contract::backend::{AcquireRequest, Blocked, Claim, JobRun, JobVersion, MemberList, Ticket};
 use lock_store::types::fencing::FencingToken;

@@ -4,16 +4,14 @@ use std::future::pending;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::server::node::Node;
+use crate::calls::release::repeat_releases;
 use crate::connection::credentials::Credentials;
+use crate::server::checks::{check_eviction, check_state};
+use crate::server::node::{BACKOFF, Node};
 use lock_store::contract::backend::Inbox;
 use lock_store::contract::event::Notice;
 use lock_store::types::error::{LockError, LockErrorKind};
-use lock_store::types::system::backoff::Backoff;
 use lock_store::types::system::clock::Clock;
-
-/// The upper limits of the pause before reconnecting: the first, and the longest.
-pub(crate) const BACKOFF: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
 
 /// How often it is asked how many replicas there are, and which slots are being moved.
 const CHECK_EVERY: Duration = Duration::from_secs(60);
@@ -63,8 +61,8 @@ impl Node {
                     let opened_at = clock.now();
                     let mut ended = std::pin::pin!(link.ended());
                     self.answered();
-                    self.check_eviction(link, inbox).await;
-                    self.check_state(link, inbox).await;
+                    check_eviction(self, link, inbox).await;
+                    check_state(self, link, inbox).await;
                     // Dropped here, because a connection that was given up must be able to close.
                     drop(connection);
                     loop {
@@ -73,7 +71,7 @@ impl Node {
                             _ = retirements.changed() => break,
                             () = self.taken_over.notified() => {
                                 tokio::select! {
-                                    () = self.repeat_releases() => continue,
+                                    () = repeat_releases(self) => continue,
                                     () = &mut ended => {}
                                     _ = retirements.changed() => {}
                                 }
@@ -84,7 +82,7 @@ impl Node {
                             () = clock.sleep_until(clock.now().after(CHECK_EVERY)) => self.renewals.pool.close_if_idle(),
                         }
                         if let Ok(connection) = self.pool.connection().await {
-                            self.check_state(&connection.link, inbox).await;
+                            check_state(self, &connection.link, inbox).await;
                         }
                     }
                     // A connection that is closed while it opens does not count as a success.
@@ -100,15 +98,6 @@ impl Node {
                 told_down = true;
             }
             self.pause(&mut backoff).await;
-        }
-    }
-
-    /// Waits a little before the server is connected to again, unless it is found at another address.
-    pub(crate) async fn pause(&self, backoff: &mut Backoff) {
-        let clock = Clock::system();
-        tokio::select! {
-            () = clock.sleep_until(clock.now().after(backoff.pause())) => {}
-            () = self.pool.place().moved() => {}
         }
     }
 
