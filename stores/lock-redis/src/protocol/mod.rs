@@ -1,4 +1,4 @@
-//! What lies in the server: the names of keys, the texts at them, the clock of the tokens, and the steps that change them.
+//! The data in the server: the names of keys, the texts at them, the clock of the tokens, and the steps that change them.
 
 pub(crate) mod clock;
 pub(crate) mod keys;
