@@ -33,7 +33,7 @@ impl Masters {
         if matches!(url.scheme(), "redis+cluster" | "rediss+cluster") {
             return Ok(Self::Cluster(Arc::new(Cluster::parse(&url, &settings, durability)?)));
         }
-        Ok(Self::One(Arc::new(Node::found_at(Place::parse(&url, settings, durability)?, durability))))
+        Ok(Self::One(Arc::new(Node::new(Place::parse(&url, settings, durability)?, durability, None))))
     }
 
     /// Returns the names that the URL gives them.

@@ -206,7 +206,7 @@ async fn acquire_after(
         Taken::Doubtful | Taken::NotExecuted => {}
         Taken::NoClock(why) => {
             free_taken(server, connection, request).await;
-            return Err(error::no_clock(server.pool.node(), &why));
+            return Err(error::no_clock(server.name(), &why));
         }
         Taken::Refused(why) => return Err(server.failed("acquire", &why)),
     }
@@ -307,7 +307,7 @@ async fn once_confirmed(
 async fn free_taken(server: &Node, connection: &Arc<Coalescer>, request: &AcquireRequest) {
     let answer = connection.call(Call::Release(request.claim.clone()), Flush::Now).await;
     if let Answer::Failed(error) = answer {
-        tracing::debug!(node = server.pool.node(), %error, "a lock that was taken without a token stays for its ttl");
+        tracing::debug!(node = server.name(), %error, "a lock that was taken without a token stays for its ttl");
     }
 }
 
@@ -378,7 +378,7 @@ pub(crate) fn refusal_of(server: &Node, request: &AcquireRequest, answer: Acquir
             "the newest token known, {}, lies more than an hour ahead of the time of {}, so no token can exceed it; \
              find out which resource stored it, and check the server's clock",
             request.floor,
-            server.pool.node(),
+            server.name(),
         )),
         _ => server.unreadable("acquire"),
     }
@@ -388,7 +388,7 @@ pub(crate) fn too_late(server: &Node, execute_within: Duration) -> LockError {
     LockError::not_executed(format!(
         "{} was reached only after the acquire's deadline of {execute_within:?}; it is stalled, or the ttl is too short \
          for this network",
-        server.pool.node(),
+        server.name(),
     ))
 }
 

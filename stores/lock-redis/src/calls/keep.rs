@@ -38,7 +38,7 @@ impl Node {
     /// Keeps a connection open on the keeper, and ends only when that can never succeed.
     async fn keep_connected(&self, inbox: &Inbox) -> LockError {
         let clock = Clock::system();
-        let node = self.pool.node();
+        let node = self.name();
         let (mut was_up, mut told_down, mut backoff) = (false, false, BACKOFF);
         let mut failovers = self.pool.history.changes();
         loop {
@@ -106,11 +106,11 @@ impl Node {
         self.rounds.report_to(inbox);
         let moves = async {
             loop {
-                self.pool.place().moved().await;
+                self.pool.place.moved().await;
                 inbox.notice(&Notice::Moved { node: self.name() });
             }
         };
-        tokio::join!(self.pool.place().follow(), moves);
+        tokio::join!(self.pool.place.follow(), moves);
     }
 
     /// Logs every open connection in again before its credentials expire. Never returns.
@@ -129,7 +129,7 @@ impl Node {
                     self.logged_in.store(number, Ordering::Relaxed);
                 }
                 Err(error) => {
-                    tracing::warn!(node = self.pool.node(), ?error, "cannot renew the credentials, trying again");
+                    tracing::warn!(node = self.name(), ?error, "cannot renew the credentials, trying again");
                     clock.sleep_until(clock.now().after(ASK_AGAIN)).await;
                 }
             }
@@ -138,15 +138,19 @@ impl Node {
 
     async fn log_in_again(&self, credentials: &Credentials) {
         let mut log_in = redis::cmd("AUTH");
-        if let Some(username) = credentials.username() {
+        if let Some(username) = &credentials.username {
             log_in.arg(username);
         }
-        log_in.arg(credentials.password());
+        log_in.arg(&credentials.password);
         let everywhere = async {
-            let mut refused = self.pool.send_to_all(&log_in).await;
-            refused.extend(self.renewals.pool.send_to_all(&log_in).await);
-            refused.extend(self.listeners.send_to_all(&log_in).await);
-            refused.extend(self.rounds.send_to_all(&log_in).await);
+            let pools =
+                [self.pool.open_connections(), self.renewals.pool.open_connections(), self.rounds.open_connections()];
+            let (connections, listeners) = (pools.concat(), self.listeners.all());
+            let links = connections.iter().map(|connection| &connection.link);
+            let mut refused = Vec::new();
+            for link in links.chain(listeners.iter().map(|listener| &listener.link)) {
+                refused.extend(link.send(&log_in).await.err());
+            }
             refused
         };
         // A connection that does not answer is given up by its next user.
@@ -154,7 +158,7 @@ impl Node {
         let refused = tokio::time::timeout(LOG_IN_WITHIN, everywhere).await;
         for error in refused.unwrap_or_default() {
             tracing::warn!(
-                node = self.pool.node(),
+                node = self.name(),
                 code = error.code(),
                 "new credentials are refused; the connection stays on the old ones until the server ends it",
             );

@@ -78,7 +78,7 @@ pub(crate) async fn may_grant(server: &Node, link: &Link) -> Result<()> {
     steps::try_out(&mut questions);
     let answers = link.send_all(&questions).await.map_err(|error| server.failed("acquire", &error))?;
     match answers.into_iter().find_map(steps::refusal) {
-        Some(why) => Err(error::unreleasable(server.pool.node(), &why)),
+        Some(why) => Err(error::unreleasable(server.name(), &why)),
         None => {
             link.note_release(false);
             Ok(())
@@ -251,11 +251,7 @@ pub(crate) async fn close(server: &Node, link: &Link, sent: &Sent) -> Result<()>
     kill.arg("KILL").arg("ID").arg(sent.client.id).arg("ADDR").arg(&sent.client.address);
     match link.send(&kill).await {
         Ok(_) => {
-            tracing::debug!(
-                node = server.pool.node(),
-                client = sent.client.id,
-                "closed a connection that did not answer"
-            );
+            tracing::debug!(node = server.name(), client = sent.client.id, "closed a connection that did not answer");
             server.pool.unsettled.closed(sent.generation);
             Ok(())
         }

@@ -81,7 +81,7 @@ async fn vote_for(server: &Node, request: &AcquireRequest) -> Result<Vote> {
 async fn connection_of_member(server: &Node) -> Result<Arc<Coalescer>> {
     server.repeats.switch_off();
     let connection = server.pool.connection().await?;
-    if connection.link.is_cluster() { Err(no_member(server.pool.node())) } else { Ok(connection) }
+    if connection.link.is_cluster() { Err(no_member(server.name())) } else { Ok(connection) }
 }
 
 async fn ask_member(server: &Node, call: &Eval, op: &str) -> Result<redis::Value> {

@@ -197,7 +197,7 @@ impl Cluster {
         }
         for node in self.failovers.take().into_iter().filter_map(|lane| self.table.node(lane)) {
             // A master with an earlier connection reports by itself.
-            if !node.pool.history.is_known() {
+            if node.pool.history.name().is_none() {
                 inbox.notice(&Notice::Failover { node: node.name() });
             }
         }

@@ -12,8 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use crate::cluster::table::{Failovers, Table};
-use crate::connection::connect::Settings;
-use crate::connection::connect::Target;
+use crate::connection::connect::{Settings, Target};
 use crate::connection::url::{Address, Nat, Several};
 use crate::server::common::Common;
 use crate::server::node::Node;
@@ -34,8 +33,9 @@ pub(crate) fn no_cluster(node: &str) -> LockError {
 #[derive(Debug)]
 pub(crate) struct Cluster {
     /// The nodes of the URL, by whatever name it gives them.
-    seeds: Vec<Arc<Node>>,
-    nat: Nat,
+    pub(crate) seeds: Vec<Arc<Node>>,
+    /// Which addresses are reached at others.
+    pub(crate) nat: Nat,
     /// Where a lock must have arrived before it counts, if its request does not say.
     durability: Durability,
     common: Arc<Common>,
@@ -87,18 +87,6 @@ impl Cluster {
     /// Returns the first node of the URL.
     pub(crate) fn first(&self) -> &Node {
         &self.seeds[0]
-    }
-
-    /// Returns the nodes of the URL.
-    #[cfg(feature = "inspect")]
-    pub(crate) fn seeds(&self) -> impl Iterator<Item = &Node> {
-        self.seeds.iter().map(|seed| &**seed)
-    }
-
-    /// Returns which addresses are reached at others.
-    #[cfg(feature = "inspect")]
-    pub(crate) fn nat(&self) -> &Nat {
-        &self.nat
     }
 
     /// Returns the node that has or had a lane, if any.

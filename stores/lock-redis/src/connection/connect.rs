@@ -202,12 +202,6 @@ impl Target {
         }
     }
 
-    /// Refuses every server that is a replica.
-    pub(crate) fn must_be_master(mut self) -> Self {
-        self.master_only = true;
-        self
-    }
-
     /// Returns a target for another server, with the same credentials and settings.
     pub(crate) fn sibling(&self, host: &str, port: u16) -> Result<Self> {
         let (info, host) = (self.client.get_connection_info().clone(), host.to_owned());
@@ -272,8 +266,8 @@ impl Target {
         let mut login = info.redis_settings().clone();
         let db = login.db();
         if let Some(credentials) = credentials {
-            login = login.set_password(credentials.password());
-            if let Some(username) = credentials.username() {
+            login = login.set_password(&*credentials.password);
+            if let Some(username) = &credentials.username {
                 login = login.set_username(username);
             }
         }

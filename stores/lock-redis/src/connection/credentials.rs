@@ -29,8 +29,8 @@ use lock_store::types::system::sync::Mutex;
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
-    username: Option<String>,
-    password: String,
+    pub(crate) username: Option<String>,
+    pub(crate) password: String,
     valid_for: Option<Duration>,
 }
 
@@ -54,14 +54,6 @@ impl Credentials {
     pub fn valid_for(mut self, time: Duration) -> Self {
         self.valid_for = Some(time);
         self
-    }
-
-    pub(crate) fn username(&self) -> Option<&str> {
-        self.username.as_deref()
-    }
-
-    pub(crate) fn password(&self) -> &str {
-        &self.password
     }
 }
 

@@ -51,7 +51,7 @@ impl Servers {
         let below = |names: Vec<LockKey>| -> Vec<LockKey> {
             names.into_iter().filter(|name| name.as_str().starts_with(prefix)).collect()
         };
-        let mut page = ScanPage::new(server.pool.node());
+        let mut page = ScanPage::new(server.name());
         page.entries = self.read(&server, &below(locks)).await?.into_iter().filter_map(super::Found::entry).collect();
         page.jobs = jobs::read(self, &server, &below(jobs)).await?;
         let marks = marks.into_iter().filter(|(lock, _)| lock.as_str().starts_with(prefix)).collect::<Vec<_>>();

@@ -82,8 +82,8 @@ impl Servers {
         let (named, others, nat) = match masters {
             Masters::One(node) => (Arc::clone(node), BTreeMap::new(), Nat::default()),
             Masters::Cluster(cluster) => {
-                let others = cluster.seeds().skip(1).map(|seed| (seed.name().to_owned(), at(seed)));
-                (at(cluster.first()), others.collect(), cluster.nat().clone())
+                let others = cluster.seeds.iter().skip(1).map(|seed| (seed.name().to_owned(), at(seed)));
+                (at(cluster.first()), others.collect(), cluster.nat.clone())
             }
         };
         let of_cluster = masters.only().is_none();
@@ -102,7 +102,7 @@ impl Servers {
         let found = self.connected().await?;
         if self.of_cluster && !self.is_cluster.load(Ordering::Relaxed) {
             if introduction(&found, "mode").await?.is_some_and(|mode| mode != "cluster") {
-                return Err(no_cluster(found.pool.node()));
+                return Err(no_cluster(found.name()));
             }
             self.is_cluster.store(true, Ordering::Relaxed);
         }
@@ -141,7 +141,7 @@ impl Servers {
             }
             unserved => Err(LockError::not_executed(format!(
                 "{} knows of no master for {unserved} of the 16384 slots of its cluster; wait until the cluster is up",
-                asked.pool.node(),
+                asked.name(),
             ))),
         }
     }
@@ -153,7 +153,7 @@ impl Servers {
             Some("master") => Ok(store),
             _ => Err(LockError::not_executed(format!(
                 "{} is no longer a master of its cluster; begin again when the failover has ended",
-                store.pool.node(),
+                store.name(),
             ))),
         }
     }
@@ -192,7 +192,7 @@ impl Servers {
         }
         Err(LockError::not_executed(format!(
             "the nodes of the cluster of {} do not agree who serves the key; wait for the failover to end",
-            self.named.pool.node(),
+            self.named.name(),
         )))
     }
 
@@ -238,7 +238,7 @@ impl Servers {
     fn at(&self, address: &Address) -> Result<Arc<Node>> {
         let address = self.nat.reach(address.clone());
         let target = self.named.pool.target().sibling(&address.host, address.port)?;
-        if target.node() == self.named.pool.node() {
+        if target.node() == self.named.name() {
             return Ok(Arc::clone(&self.named));
         }
         let mut others = self.others.lock();
@@ -281,7 +281,7 @@ pub(super) async fn within<T>(store: &Node, what: &str, work: impl Future<Output
         done = work => done,
         () = clock.sleep_until(clock.now().after(PATIENCE)) => Err(LockError::unavailable(format!(
             "{} did not {what} within {PATIENCE:?}; check the network and whether it is stalled",
-            store.pool.node(),
+            store.name(),
         ))),
     }
 }

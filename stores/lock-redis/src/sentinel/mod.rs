@@ -15,8 +15,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::connection::connect::Settings;
-use crate::connection::connect::Target;
+use crate::connection::connect::{Settings, Target};
 use crate::connection::url::{Address, Login, Nat, Several};
 use crate::sentinel::one::{View, ask, within};
 use crate::sentinel::told::{Told, newest};
@@ -112,12 +111,13 @@ impl Sentinels {
         };
         let db_path = if db.is_empty() { String::new() } else { format!("/{db}") };
         let of_sentinels = settings.of_others(tls);
-        let master = Target::one_of(read.tls, &read.login, first, number, settings)?;
+        let mut master = Target::one_of(read.tls, &read.login, first, number, settings)?;
+        master.master_only = true;
         let sentinel = Target::one_of(tls, &login, first, 0, of_sentinels)?;
         Ok(Self {
             service: service.to_owned(),
             name: format!("{service}@{first}{db_path}"),
-            master: master.must_be_master(),
+            master,
             sentinel,
             nat: read.nat,
             named: read.hosts.into_iter().collect(),

@@ -4,8 +4,7 @@ use std::fmt;
 use std::future::pending;
 use std::sync::Arc;
 
-use crate::connection::connect::Settings;
-use crate::connection::connect::Target;
+use crate::connection::connect::{Settings, Target};
 use crate::connection::greeting::{Greeting, Listening};
 use crate::sentinel::Sentinels;
 use lock_store::types::error::{LockError, Result};

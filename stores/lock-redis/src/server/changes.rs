@@ -14,7 +14,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use redis::{Cmd, RedisError};
 use tokio::runtime::{Handle, Id};
 use tokio::sync::Notify;
 
@@ -101,14 +100,9 @@ impl ChangeListeners {
         self.refused.store(true, Ordering::Relaxed);
     }
 
-    /// Sends a command over every listening connection, and returns what was refused.
-    pub(crate) async fn send_to_all(&self, command: &Cmd) -> Vec<RedisError> {
-        let all: Vec<_> = self.open.lock().values().cloned().collect();
-        let mut refused = Vec::new();
-        for listener in all {
-            refused.extend(listener.link.send(command).await.err());
-        }
-        refused
+    /// Returns every listening connection.
+    pub(crate) fn all(&self) -> Vec<Arc<ChangeListener>> {
+        self.open.lock().values().cloned().collect()
     }
 
     /// Returns the connection to renew over, if this is a keeper whose connection tracks and seems alive.

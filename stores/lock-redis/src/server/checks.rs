@@ -15,10 +15,10 @@ use lock_store::types::options::Durability;
 /// Reports whether the server may evict locks when its memory is full.
 pub(crate) async fn check_eviction(server: &Node, link: &Link, inbox: &Inbox) {
     let Some(policy) = eviction_policy(link).await else { return };
-    inbox.notice(&Notice::EvictionPolicy { node: server.pool.node(), policy: &policy });
+    inbox.notice(&Notice::EvictionPolicy { node: server.name(), policy: &policy });
     if policy != "noeviction" && !server.warned_of_eviction.swap(true, Ordering::Relaxed) {
         tracing::warn!(
-            node = server.pool.node(),
+            node = server.name(),
             policy,
             "this server evicts keys when its memory is full, and locks are the first to go; \
              set maxmemory-policy to noeviction",
@@ -40,7 +40,7 @@ pub(crate) async fn check_state(server: &Node, link: &Link, inbox: &Inbox) {
 /// Reports which server it is: two may have one name.
 async fn check_server(server: &Node, link: &Link, inbox: &Inbox) {
     let (Some(id), Some(version)) = (server.pool.history.name(), version(link).await) else { return };
-    let kind = match server.pool.place() {
+    let kind = match &server.pool.place {
         _ if server.cluster.is_some() => "cluster",
         Place::Fixed(_) => "server",
         Place::Sentinels(_) => "sentinel",

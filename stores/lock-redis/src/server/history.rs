@@ -30,11 +30,6 @@ impl History {
         self.name.lock().clone()
     }
 
-    /// Returns whether any connection has found one.
-    pub(crate) fn is_known(&self) -> bool {
-        self.name.lock().is_some()
-    }
-
     /// Returns how often the server was found to have another history.
     pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)

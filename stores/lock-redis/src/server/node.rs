@@ -21,8 +21,7 @@ use crate::sentinel::place::Place;
 use crate::server::changes::{ChangeListeners, Sleepers};
 use crate::server::collisions::Collisions;
 use crate::server::common::Common;
-use crate::server::pool::Pool;
-use crate::server::pool::Renewals;
+use crate::server::pool::{Pool, Renewals};
 use crate::server::repeats::Repeats;
 use crate::server::rounds::Rounds;
 use crate::server::slot_inboxes::SlotInboxes;
@@ -103,12 +102,7 @@ pub(crate) struct Node {
 impl Node {
     #[cfg(feature = "inspect")]
     pub(crate) fn at(target: Target) -> Self {
-        Self::found_at(Place::Fixed(Box::new(target)), Durability::Master)
-    }
-
-    /// Makes the one node of a store, wherever its server is now.
-    pub(crate) fn found_at(place: Place, durability: Durability) -> Self {
-        Self::new(place, durability, None)
+        Self::new(Place::Fixed(Box::new(target)), Durability::Master, None)
     }
 
     /// Makes a node of a cluster.
@@ -116,7 +110,8 @@ impl Node {
         Self::new(Place::Fixed(Box::new(target)), durability, Some(Arc::clone(cluster)))
     }
 
-    fn new(place: Place, durability: Durability, cluster: Option<Arc<Common>>) -> Self {
+    /// Makes a node, wherever its server is now. One of a cluster has `cluster`.
+    pub(crate) fn new(place: Place, durability: Durability, cluster: Option<Arc<Common>>) -> Self {
         Self {
             repeats: cluster.as_ref().map_or_else(Arc::default, |cluster| Arc::clone(&cluster.repeats)),
             taken_over: Notify::new(),
@@ -179,7 +174,7 @@ impl Node {
     /// asked in each round; this is how many it had.
     pub(crate) fn replicas(&self) -> Result<u64> {
         if self.cluster.is_none() {
-            return self.pool.place().replicas();
+            return self.pool.place.replicas();
         }
         Ok(self.rounds.replicas().unwrap_or_else(|| self.found.lock().replicas))
     }
@@ -206,7 +201,7 @@ impl Node {
         let clock = Clock::system();
         tokio::select! {
             () = clock.sleep_until(clock.now().after(backoff.pause())) => {}
-            () = self.pool.place().moved() => {}
+            () = self.pool.place.moved() => {}
         }
     }
 
@@ -249,19 +244,19 @@ impl Node {
 
     /// Returns the server's name, without credentials.
     pub(crate) fn name(&self) -> &str {
-        self.pool.node()
+        self.pool.place.name()
     }
 
     pub(crate) fn failed(&self, op: &str, error: &RedisError) -> LockError {
         let text = format!("{} {}", error.code().unwrap_or_default(), error.detail().unwrap_or_default());
         self.retire_if_demoted(&text);
-        self.explained(error::executing(self.pool.node(), op, error), &text)
+        self.explained(error::executing(self.name(), op, error), &text)
     }
 
     /// The same for an error that a script answered.
     pub(crate) fn script_failed(&self, op: &str, text: &str) -> LockError {
         self.retire_if_demoted(text);
-        self.explained(error::answered(self.pool.node(), op, text), text)
+        self.explained(error::answered(self.name(), op, text), text)
     }
 
     /// Attaches what a refusal says about where the command belongs.
@@ -290,7 +285,7 @@ impl Node {
     }
 
     pub(crate) fn unreadable(&self, op: &str) -> LockError {
-        error::unreadable(self.pool.node(), op)
+        error::unreadable(self.name(), op)
     }
 }
 

@@ -11,7 +11,6 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
-use redis::{Cmd, RedisError};
 use tokio::runtime::{Handle, Id};
 use tokio::sync::watch;
 
@@ -32,7 +31,8 @@ const RETIRE_EVERY: Duration = Duration::from_secs(1);
 /// The connections of one store.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    place: Place,
+    /// Where the server is found.
+    pub(crate) place: Place,
     pub(crate) history: Arc<History>,
     slots: Arc<Slots>,
     pub(crate) unsettled: Arc<Unsettled>,
@@ -72,18 +72,9 @@ impl Pool {
         }
     }
 
-    pub(crate) fn node(&self) -> &str {
-        self.place.name()
-    }
-
     /// Returns how servers are reached: credentials, TLS and database.
     pub(crate) fn target(&self) -> &Target {
         self.place.target()
-    }
-
-    /// Returns where the server is found.
-    pub(crate) fn place(&self) -> &Place {
-        &self.place
     }
 
     /// Returns a number for one more connection of the store.
@@ -116,7 +107,7 @@ impl Pool {
                 Ok(Some(known)) => known.clone(),
                 Ok(None) | Err(_) => Err(LockError::not_executed(format!(
                     "the tokio runtime that was connecting to {} is shutting down; ask from one that keeps running",
-                    self.node(),
+                    self.place.name(),
                 ))),
             };
             // The server was found to be no master while it was opened: another one leads elsewhere.
@@ -165,7 +156,7 @@ impl Pool {
         // the panic becomes an answer and does not end the caller.
         let opened_at = Clock::system().now();
         let opening = runtime.spawn(async move { place.open(presence).await });
-        let node = self.node().to_owned();
+        let node = self.place.name().to_owned();
         runtime.spawn(async move {
             let opened = match opening.await {
                 Ok(Ok(Greeting { connection, time, client, cluster, history: found, refuses_release, moves })) => {
@@ -222,15 +213,10 @@ impl Pool {
         self.slots.retired.subscribe()
     }
 
-    /// Sends a command over every open connection, and returns what was refused.
-    pub(crate) async fn send_to_all(&self, command: &Cmd) -> Vec<RedisError> {
+    /// Returns every open connection.
+    pub(crate) fn open_connections(&self) -> Vec<Arc<Coalescer>> {
         let open = |slot: &Slot| slot.outcome.borrow().as_ref()?.as_ref().ok().cloned();
-        let all: Vec<_> = self.slots.by_runtime.lock().values().filter_map(open).collect();
-        let mut refused = Vec::new();
-        for connection in all {
-            refused.extend(connection.link.send(command).await.err());
-        }
-        refused
+        self.slots.by_runtime.lock().values().filter_map(open).collect()
     }
 
     /// Returns how many runtimes have a connection, open or being opened.

@@ -11,10 +11,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use redis::{Cmd, RedisError, Value};
+use redis::{RedisError, Value};
 use tokio::runtime::{Handle, Id};
 use tokio::sync::watch;
 
+use crate::batch::coalesce::Coalescer;
 use crate::connection::link::Link;
 use crate::connection::slots::Topology;
 use crate::error;
@@ -134,14 +135,9 @@ impl Rounds {
         pool
     }
 
-    /// Sends a command over every open connection, and returns what was refused.
-    pub(crate) async fn send_to_all(&self, command: &Cmd) -> Vec<RedisError> {
-        let pools: Vec<_> = self.pools.lock().iter().map(|(_, pool)| Arc::clone(pool)).collect();
-        let mut refused = Vec::new();
-        for pool in pools {
-            refused.extend(pool.send_to_all(command).await);
-        }
-        refused
+    /// Returns every open connection.
+    pub(crate) fn open_connections(&self) -> Vec<Arc<Coalescer>> {
+        self.pools.lock().iter().flat_map(|(_, pool)| pool.open_connections()).collect()
     }
 
     /// Makes one round, and another for replicas that have come meanwhile. Returns the history of the server that
