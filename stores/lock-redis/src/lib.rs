@@ -1,22 +1,21 @@
 //! Locks on a Redis server, on the master that sentinels name, or on the masters of a Redis Cluster.
 
-pub(crate) mod calls;
-mod clock;
+mod batch;
+mod builder;
+mod calls;
 mod cluster;
+mod connection;
 mod error;
 #[cfg(feature = "inspect")]
 #[doc(hidden)]
 pub mod inspect;
-mod keys;
 mod masters;
-pub(crate) mod place;
-pub(crate) mod server;
-mod steps;
-mod value;
-pub(crate) mod wire;
+mod protocol;
+mod sentinel;
+mod server;
 
-pub use crate::place::builder::RedisStoreBuilder;
-pub use crate::wire::credentials::Credentials;
+pub use crate::builder::RedisStoreBuilder;
+pub use crate::connection::credentials::Credentials;
 
 use std::fmt;
 use std::future::Future;
@@ -24,10 +23,10 @@ use std::future::Future;
 use crate::calls::acquire::{Requeue, TryAcquire, TryAcquireAll};
 use crate::calls::release::{End, Free};
 use crate::calls::run::Operation;
+use crate::connection::certificates;
+use crate::connection::connect::Settings;
 use crate::masters::Masters;
-use crate::steps::ReadHolder;
-use crate::wire::certificates;
-use crate::wire::settings::Settings;
+use crate::protocol::steps::ReadHolder;
 use lock_store::contract::backend::{
     AcquireRequest, Attempt, AttemptAll, BlockedNotes, Capabilities, Claim, DoneMarks, Freed, Inbox, JobRecords,
     LockBackend, QuorumMember, Release, Renewal, SharedClaims,

@@ -4,14 +4,16 @@
 
 use std::sync::Arc;
 
+use crate::calls::elsewhere::explain;
+use crate::calls::renew::renew;
 use crate::calls::run::Operation;
 use crate::calls::wrong_type::FindOtherType;
 use crate::cluster::Cluster;
+use crate::connection::connect::Settings;
 use crate::error::wrong_type::WrongType;
-use crate::keys::hash_slot::slot_of;
-use crate::place::discovery::{Place, take_durability};
+use crate::protocol::keys::hash_slot::slot_of;
+use crate::sentinel::place::{Place, take_durability};
 use crate::server::node::{Node, Way};
-use crate::wire::settings::Settings;
 use lock_store::contract::backend::{AcquireRequest, Claim, Inbox, JobVersion, Renewal};
 use lock_store::types::error::{LockError, Result};
 use lock_store::types::key::LockKey;
@@ -31,7 +33,7 @@ impl Masters {
         if matches!(url.scheme(), "redis+cluster" | "rediss+cluster") {
             return Ok(Self::Cluster(Arc::new(Cluster::parse(&url, &settings, durability)?)));
         }
-        Ok(Self::One(Arc::new(Node::found_at(Place::parse(&url, settings, durability)?, durability))))
+        Ok(Self::One(Arc::new(Node::new(Place::parse(&url, settings, durability)?, durability, None))))
     }
 
     /// Returns the names that the URL gives them.
@@ -151,7 +153,7 @@ impl Masters {
     pub(crate) async fn renew(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
         match self {
             Self::One(node) => {
-                let mut renewals = node.renew(claims).await;
+                let mut renewals = renew(node, claims).await;
                 for (renewal, claim) in renewals.iter_mut().zip(claims) {
                     if let Err(error) = renewal {
                         *error = Box::pin(self.explain(error.clone(), &claim.key, None)).await;
@@ -172,7 +174,7 @@ impl Masters {
 
     /// Explains a redirection that is not followed.
     async fn redirected(&self, error: LockError) -> LockError {
-        if let Self::One(node) = self { node.explain(error).await } else { error }
+        if let Self::One(node) = self { explain(node, error).await } else { error }
     }
 
     /// Names the key that is of another type, if an error is about one.

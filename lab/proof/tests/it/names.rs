@@ -109,7 +109,7 @@ fn each_constant_is_given_and_each_field_of_a_step_is_written() {
 #[test]
 #[limit]
 fn what_the_reader_of_logs_takes_for_granted_is_what_the_scripts_do() {
-    let layout = read("stores/lock-redis/src/steps/lib/layout.lua");
+    let layout = read("stores/lock-redis/src/protocol/steps/lib/layout.lua");
     let (steps, reader) = (read("lab/proof/src/spec/trace/steps.rs"), read("lab/proof/src/spec/trace/reader.rs"));
     let number = |text: &str, name: &str| -> i64 {
         let line =
@@ -123,9 +123,9 @@ fn what_the_reader_of_logs_takes_for_granted_is_what_the_scripts_do() {
     assert_eq!(number(&steps, "const WINDOW") * 1000, number(&layout, "UNKNOWN_WINDOW"));
     assert_eq!(number(&steps, "const LONGEST_WINDOW") * 1000, number(&layout, "KNOWN_WINDOW"));
 
-    let mut scripts = read("stores/lock-redis/src/steps/lock/native.rs");
+    let mut scripts = read("stores/lock-redis/src/protocol/steps/lock/native.rs");
     for folder in ["lib", "lock"] {
-        for file in fs::read_dir(crate_file(&format!("../../stores/lock-redis/src/steps/{folder}"))).unwrap() {
+        for file in fs::read_dir(crate_file(&format!("../../stores/lock-redis/src/protocol/steps/{folder}"))).unwrap() {
             let path = file.unwrap().path();
             if path.extension().is_some_and(|ending| ending == "lua") {
                 scripts.push_str(&fs::read_to_string(path).unwrap());

@@ -16,8 +16,8 @@ pub(super) const ALL: &[(&str, Swaps)] = &[
     ]),
     ("K lasts as long as the last lease, after a departure", &[("'PXAT', text(ends)", "'PX', '30'")]),
     ("whoever joins raises the expiry of K", &[
-        ("'PXAT', sub(longest, 2), begins and 'NX' or 'XX')",
-         "begins and 'PXAT' or 'XX', begins and sub(longest, 2) or 'KEEPTTL')"),
+        ("    value, used, refused = write_phase(used + units, value, used, now)\n",
+         "    local left = call('PTTL', LOCK)\n    value, used, refused = write_phase(used + units, value, used, now)\n    if left > 0 then call('PEXPIRE', LOCK, text(left)) end\n"),
     ]),
     ("a renewal raises the expiry of K", &[
         ("return (select(3, write_phase(used, value, used, now)))", "return"),
@@ -27,7 +27,6 @@ pub(super) const ALL: &[(&str, Swaps)] = &[
         ("local refused = select(3, take_out('-inf', now))\n    if refused then\n      return false", "local refused\n    if refused then\n      return false"),
     ]),
     ("nobody passes a writer that can be told", &[("return 'blocked', value, used, other\n        end", "end")]),
-    ("newcomers look whether somebody waits", &[("last[2] and byte(last[2]) == 45 then", "last[2] then")]),
     ("newcomers stay behind who is blocked", &[
         ("if ended ~= 'blocked' and fits(value, used, units, limit) then", "if fits(value, used, units, limit) then"),
     ]),
@@ -40,28 +39,22 @@ pub(super) const ALL: &[(&str, Swaps)] = &[
     ("whoever leaves moves the queue on", &[
         ("walk('', now, value, used)\n    if keep > 0 or not freed then", "if keep > 0 or not freed then"),
     ]),
-    ("whoever leaves looks whether somebody waits", &[
-        ("-last[#last] <= now or longest", "longest"),
-    ]),
     ("leases that are over move the queue on", &[("return value, used, ended, refused\n", "return value, used, false, refused\n")]),
     ("a downgrade moves the queue on", &[
         ("walk('', now, value, used)\n    return wanted() and 2 or 1", "return wanted() and 2 or 1"),
     ]),
     ("units stay within the limit", &[
-        ("used + units > tonumber(limit)", "used + units > limit + 1"),
         ("used and used + units <= limit", "used and used + units <= limit + 1"),
     ]),
     ("only a phase can be joined", &[("if not used then\n    return value\n", "if not used then\n    return value, value and 0 or nil\n")]),
-    ("the token of a phase is above all before it", &[("used, token = id and 0, id and id .. '-0'", "used, token = 0, '1-0-0'")]),
-    ("whoever leaves without a queue frees its units", &[
-        ("used = used - units\n  local first", "local first"),
-    ]),
+    ("the token of a phase is above all before it", &[("token = id .. '-0'", "token = '1-0-0'")]),
+    ("a claim that leaves frees its units", &[("used = used - (units or 0)", "used = used - 0")]),
     ("a repeat takes no units again", &[
-        ("if pcall('ZADD', queue, 'NX', ends, owner) ~= 1 then", "if failed(pcall('ZADD', queue, ends, owner)) then"),
+        ("local shares = holds(owner, used)", "local shares = false"),
     ]),
     ("queue and waiters outlast a lease", &[
-        ("pcall('PEXPIRE', queue, lasts)", "pcall('PEXPIRE', queue, '50')"),
-        ("pcall('PEXPIRE', waiters, lasts)", "pcall('PEXPIRE', waiters, '50')"),
+        ("put(must_last(now, ends), 'ZADD', QUEUE", "put(50, 'ZADD', QUEUE"),
+        ("pcall('PEXPIRE', WAITERS, text(must_last(now)))", "pcall('PEXPIRE', WAITERS, '50')"),
     ]),
     ("who could not be told has no units", &[
         ("value, used = write_phase(used, new_value, new_used, now)\n", "value, used = new_value, new_used\n"),
@@ -69,14 +62,13 @@ pub(super) const ALL: &[(&str, Swaps)] = &[
 ];
 
 /// The scripts that they are made of.
-const SCRIPTS: [&str; 7] = [
-    include_str!("../../../../stores/lock-redis/src/steps/lib/phase/read.lua"),
-    include_str!("../../../../stores/lock-redis/src/steps/lib/phase/steps.lua"),
-    include_str!("../../../../stores/lock-redis/src/steps/lib/phase/walk.lua"),
-    include_str!("../../../../stores/lock-redis/src/steps/lib/phase/write.lua"),
-    include_str!("../../../../stores/lock-redis/src/steps/lock/release.lua"),
-    include_str!("../../../../stores/lock-redis/src/steps/share/join.lua"),
-    include_str!("../../../../stores/lock-redis/src/steps/share/share.lua"),
+const SCRIPTS: [&str; 6] = [
+    include_str!("../../../../stores/lock-redis/src/protocol/steps/lib/phase/read.lua"),
+    include_str!("../../../../stores/lock-redis/src/protocol/steps/lib/phase/steps.lua"),
+    include_str!("../../../../stores/lock-redis/src/protocol/steps/lib/phase/walk.lua"),
+    include_str!("../../../../stores/lock-redis/src/protocol/steps/lib/phase/write.lua"),
+    include_str!("../../../../stores/lock-redis/src/protocol/steps/lock/release.lua"),
+    include_str!("../../../../stores/lock-redis/src/protocol/steps/share/share.lua"),
 ];
 
 /// Returns what mutants would change, and no script says.

@@ -14,7 +14,7 @@ const BUDGETS: [(&str, usize); 13] = [
     ("lock-metrics", 8_100),
     ("lockctl", 5_600),
     ("stores/lock-store", 7_500),
-    ("stores/lock-redis", 17_000),
+    ("stores/lock-redis", 15_600),
     ("stores/lock-quorum", 3_200),
     ("stores/lock-postgres", 6_500),
     ("testing/lock-testing", 5_000),

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use crate::RedisStore;
-use crate::calls::run::Operation;
+use crate::calls::durability::confirm;
+use crate::calls::elsewhere::check_master;
+use crate::calls::run::{Operation, step};
+use crate::protocol::steps::step::{READ_WITHIN, Step};
+use crate::protocol::steps::{ReadDone, RemoveDone, WriteDone};
 use crate::server::node::{Node, Way};
-use crate::steps::step::{READ_WITHIN, Step};
-use crate::steps::{ReadDone, RemoveDone, WriteDone};
 use lock_store::contract::backend::{Claim, DoneMark, DoneMarks, JobVersion};
 use lock_store::types::error::Result;
 use lock_store::types::key::LockKey;
@@ -45,9 +47,9 @@ impl Operation for Look<'_> {
     }
 
     async fn at(&self, node: &Node, way: Way) -> Result<Option<DoneMark>> {
-        let (mark, connection) = node.step(&self.0, way).await?;
+        let (mark, connection) = step(node, &self.0, way).await?;
         if mark.is_none() {
-            node.check_master(&connection.link, ReadDone::OP).await?;
+            check_master(node, &connection.link, ReadDone::OP).await?;
         }
         Ok(mark)
     }
@@ -72,11 +74,11 @@ impl Operation for Mark<'_> {
     }
 
     async fn at(&self, node: &Node, way: Way) -> Result<bool> {
-        let (had_it, connection) = node.step(&self.0, way).await?;
+        let (had_it, connection) = step(node, &self.0, way).await?;
         if had_it {
-            node.confirm(&connection.link, self.0.claim, command_timeout(self.0.claim.ttl)).await?;
+            confirm(node, &connection.link, self.0.claim, command_timeout(self.0.claim.ttl)).await?;
         } else {
-            node.check_master(&connection.link, WriteDone::OP).await?;
+            check_master(node, &connection.link, WriteDone::OP).await?;
         }
         Ok(had_it)
     }

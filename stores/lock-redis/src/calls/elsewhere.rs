@@ -2,62 +2,60 @@
 
 use redis::RedisError;
 
-use crate::place::redirect::Refusal;
+use crate::connection::greeting::Introduction;
+use crate::connection::link::Link;
+use crate::connection::redirect::Refusal;
 use crate::server::node::Node;
-use crate::wire::greeting::Introduction;
-use crate::wire::link::Link;
 use lock_store::types::error::{LockError, Result};
 
-impl Node {
-    /// Explains a redirection, which a store of one server does not follow.
-    ///
-    /// A master that sends callers elsewhere goes on to do so, so waiting does not help. A replica may be one because of a
-    /// failover, after which a virtual address leads to the new master.
-    pub(crate) async fn explain(&self, error: LockError) -> LockError {
-        let Some(Refusal::Moved(to)) = Refusal::of(&error) else { return error };
-        match self.asks_a_replica().await {
-            Some(false) => LockError::misconfigured(format!(
-                "{} is one node of a cluster, and {to} serves this key; write redis+cluster:// in the URL, or \
-                 rediss+cluster:// for TLS, to reach every node",
-                self.name(),
-            )),
-            Some(true) => {
-                self.retire();
-                LockError::not_executed(format!(
-                    "{} is a replica in a cluster, and {to} serves this key; wait for the failover to end, or write \
-                     redis+cluster:// in the URL to follow it",
-                    self.name(),
-                ))
-            }
-            None => error,
+/// Explains a redirection, which a store of one server does not follow.
+///
+/// A master that sends callers elsewhere goes on to do so, so waiting does not help. A replica may be one because of a
+/// failover, after which a virtual address leads to the new master.
+pub(crate) async fn explain(server: &Node, error: LockError) -> LockError {
+    let Some(Refusal::Moved(to)) = Refusal::of(&error) else { return error };
+    match asks_a_replica(server).await {
+        Some(false) => LockError::misconfigured(format!(
+            "{} is one node of a cluster, and {to} serves this key; write redis+cluster:// in the URL, or \
+             rediss+cluster:// for TLS, to reach every node",
+            server.name(),
+        )),
+        Some(true) => {
+            server.retire();
+            LockError::not_executed(format!(
+                "{} is a replica in a cluster, and {to} serves this key; wait for the failover to end, or write \
+                 redis+cluster:// in the URL to follow it",
+                server.name(),
+            ))
         }
+        None => error,
     }
+}
 
-    async fn asks_a_replica(&self) -> Option<bool> {
-        let connection = self.pool.connection().await.ok()?;
-        is_replica(&connection.link).await.ok()?
+async fn asks_a_replica(server: &Node) -> Option<bool> {
+    let connection = server.pool.connection().await.ok()?;
+    is_replica(&connection.link).await.ok()?
+}
+
+/// Makes sure that it was a master that answered over a connection that something is *not held*.
+///
+/// A replica refuses every step that needs a write. Its data is only what its master has sent, which is nothing while
+/// it begins to follow another master. A held lock then looks free there.
+pub(crate) async fn check_master(server: &Node, link: &Link, op: &str) -> Result<()> {
+    if server.cluster.is_some() {
+        // Its replicas send callers elsewhere.
+        return Ok(());
     }
-
-    /// Makes sure that it was a master that answered over a connection that something is *not held*.
-    ///
-    /// A replica refuses every step that needs a write. Its data is only what its master has sent, which is nothing while
-    /// it begins to follow another master. A held lock then looks free there.
-    pub(crate) async fn check_master(&self, link: &Link, op: &str) -> Result<()> {
-        if self.cluster.is_some() {
-            // Its replicas send callers elsewhere.
-            return Ok(());
+    match is_replica(link).await {
+        Ok(Some(true)) => {
+            server.retire();
+            Err(LockError::not_executed(format!(
+                "{} is a replica, or was one, which need not know every lock; wait for the failover to end",
+                server.name(),
+            )))
         }
-        match is_replica(link).await {
-            Ok(Some(true)) => {
-                self.retire();
-                Err(LockError::not_executed(format!(
-                    "{} is a replica, or was one, which need not know every lock; wait for the failover to end",
-                    self.name(),
-                )))
-            }
-            Ok(_) => Ok(()),
-            Err(error) => Err(self.failed(op, &error)),
-        }
+        Ok(_) => Ok(()),
+        Err(error) => Err(server.failed(op, &error)),
     }
 }
 

@@ -4,6 +4,7 @@ pub(crate) mod acquire;
 mod done;
 pub(crate) mod durability;
 pub(crate) mod elsewhere;
+pub(crate) mod keep;
 pub(crate) mod release;
 pub(crate) mod renew;
 pub(crate) mod run;

@@ -1,153 +1,208 @@
 //! Raising leases, by a script that looks at the owner first.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::future::poll_fn;
+use std::task::Poll;
 
-use redis::{RedisError, Value};
+use redis::{Pipeline, RedisError, Value};
 
+use crate::batch::coalesce::Coalescer;
+use crate::calls::durability::{confirm, confirm_renewals};
+use crate::calls::elsewhere::check_master;
+use crate::calls::run::{renewing, step};
+use crate::connection::link::Link;
+use crate::protocol::steps::script::Eval;
+use crate::protocol::steps::share::{self, RenewShared};
+use crate::protocol::steps::step::Step as _;
+use crate::protocol::steps::{self, Unrenewed};
 use crate::server::changes::ChangeListener;
 use crate::server::node::{Node, Way};
-use crate::steps::script::Eval;
-use crate::steps::{self, Unrenewed};
-use crate::wire::coalesce::Coalescer;
-use crate::wire::link::Link;
 use lock_store::contract::backend::{Claim, Renewal};
 use lock_store::types::error::{LockError, LockErrorKind, Result};
 use lock_store::types::options::command_timeout;
-use lock_store::types::system::clock::Clock;
 
 /// How many locks are renewed together. The script takes about a quarter of a millisecond for them, in which
 /// the server serves nobody else.
 const TOGETHER: usize = 50;
 
-impl Node {
-    /// Returns the connection for renewals that the listening connection does not carry. A keeper has one of its own:
-    /// a release or a claim that hangs would otherwise cost the leases behind it. A renewal goes over the connection for
-    /// other work while its own cannot be opened, for example because the server has too many clients.
-    pub(crate) async fn renewing(&self, within: Duration) -> Result<Arc<Coalescer>> {
-        if self.renewals.are_kept_here() {
-            let clock = Clock::system();
-            let patience_ends = clock.now().after(within / 4);
-            let own = tokio::select! {
-                biased;
-                own = self.renewals.pool.connection() => own.ok(),
-                () = clock.sleep_until(patience_ends) => None,
-            };
-            if let Some(own) = own {
-                return Ok(own);
+/// Renews claims: those that share their locks at one time, beside all others. Most share nothing.
+pub(crate) async fn renew(server: &Node, claims: &[Claim]) -> Vec<Result<Renewal>> {
+    if !claims.iter().any(|claim| claim.mode.is_shared()) {
+        return renew_alone(server, claims).await;
+    }
+    Box::pin(renew_beside(server, claims)).await
+}
+
+async fn renew_beside(server: &Node, claims: &[Claim]) -> Vec<Result<Renewal>> {
+    let alone: Vec<Claim> = claims.iter().filter(|claim| !claim.mode.is_shared()).cloned().collect();
+    let sharing =
+        claims.iter().filter(|claim| claim.mode.is_shared()).map(|claim| renew_shared(server, claim, Way::default()));
+    let (alone, mut sharing) = tokio::join!(renew_alone(server, &alone), all(sharing));
+    let shared: Vec<&Claim> = claims.iter().filter(|claim| claim.mode.is_shared()).collect();
+    track(server, &shared, &mut sharing).await;
+    let (mut alone, mut sharing) = (alone.into_iter(), sharing.into_iter());
+    let answer = |claim: &Claim| if claim.mode.is_shared() { sharing.next() } else { alone.next() };
+    claims.iter().map(answer).map(|answer| answer.unwrap_or_else(|| Err(server.unreadable("renew")))).collect()
+}
+
+/// Renews a claim that shares a lock.
+pub(crate) async fn renew_shared(server: &Node, claim: &Claim, way: Way) -> Result<Renewal> {
+    let (renewal, connection) = step(server, &RenewShared(claim), way).await?;
+    counted(server, RenewShared::OP, renewal, claim, &connection).await
+}
+
+/// A renewal or a downgrade counts once it has arrived wherever the claim wants it, and a loss if no replica tells of it.
+pub(crate) async fn counted(
+    server: &Node,
+    op: &str,
+    renewal: Renewal,
+    claim: &Claim,
+    connection: &Coalescer,
+) -> Result<Renewal> {
+    if renewal == Renewal::Lost {
+        check_master(server, &connection.link, op).await?;
+    } else {
+        confirm(server, &connection.link, claim, command_timeout(claim.ttl)).await?;
+    }
+    Ok(renewal)
+}
+
+/// Has the server report the next change to locks that are shared. Renewals do not do this: their script reads the queue too,
+/// and runs on another connection. The current value will be watched, so a claim is renewed once more
+/// if that is not its phase.
+async fn track(server: &Node, claims: &[&Claim], answers: &mut [Result<Renewal>]) {
+    let Some(listener) = server.listeners.current() else { return };
+    let mut message = Pipeline::with_capacity(claims.len());
+    for claim in claims {
+        message.cmd("GETRANGE").arg(claim.key.as_str()).arg(0).arg(543);
+    }
+    let unanswered = listener.unanswered();
+    let Ok(values) = listener.link.send_all(&message).await else { return };
+    unanswered.answered();
+    for ((claim, answer), value) in claims.iter().zip(answers).zip(&values) {
+        if matches!(answer, Ok(Renewal::Renewed | Renewal::Wanted))
+            && matches!(value, Value::BulkString(value) if !share::may_hold(value, claim))
+        {
+            *answer = renew_shared(server, claim, Way::default()).await;
+        }
+    }
+}
+
+/// Raises the leases of some claims that have their locks alone. Answers come in their order.
+pub(crate) async fn renew_alone(server: &Node, claims: &[Claim]) -> Vec<Result<Renewal>> {
+    let mut answers = Vec::with_capacity(claims.len());
+    for batch in claims.chunks(TOGETHER) {
+        let renewed = match server.listeners.current() {
+            Some(listener) => renew_tracked(server, &listener, batch).await,
+            None => renew_untracked(server, batch).await,
+        };
+        answers.extend(
+            renewed.into_iter().zip(batch).map(|(answer, claim)| answer.map_err(|error| error.with_key(&claim.key))),
+        );
+    }
+    answers
+}
+
+/// Renews over a connection that then receives changes to the keys.
+async fn renew_tracked(server: &Node, listener: &ChangeListener, claims: &[Claim]) -> Vec<Result<Renewal>> {
+    let unanswered = listener.unanswered();
+    let link = &listener.link;
+    let mut answers = renew_by_script(server, link, claims, true).await;
+    if !answers.iter().any(is_unknown) {
+        unanswered.answered();
+    }
+    if !answers.is_empty() && answers.iter().all(is_refused) {
+        // Reading them may be forbidden on this connection only because it tracks: MGET where GET is not.
+        answers = renew_untracked(server, claims).await;
+        if answers.iter().any(Result::is_ok) {
+            listener.refuse();
+        }
+        return answers;
+    }
+    confirm_renewals(server, link, claims, &mut answers).await;
+    answers
+}
+
+async fn renew_untracked(server: &Node, claims: &[Claim]) -> Vec<Result<Renewal>> {
+    let within = claims.iter().map(|claim| command_timeout(claim.ttl)).min().unwrap_or_default();
+    match renewing(server, within).await {
+        Ok(connection) => {
+            let mut answers = renew_by_script(server, &connection.link, claims, false).await;
+            confirm_renewals(server, &connection.link, claims, &mut answers).await;
+            answers
+        }
+        Err(error) => vec![Err(error); claims.len()],
+    }
+}
+
+/// Renews by the script. If the server refuses all claims because of one, each is sent again by itself.
+async fn renew_by_script(server: &Node, link: &Link, claims: &[Claim], track: bool) -> Vec<Result<Renewal>> {
+    if server.cluster.is_some() {
+        return renew_each(server, link, claims, track).await;
+    }
+    let reply = link.eval(&steps::renew(claims, track)).await;
+    match read_renewals(server, claims, reply) {
+        Ok(answers) => answers,
+        Err(error) if claims.len() > 1 && error.kind() == LockErrorKind::Misconfigured => {
+            renew_each(server, link, claims, track).await
+        }
+        Err(error) => vec![Err(error); claims.len()],
+    }
+}
+
+/// Renews each claim by a script of its own, in one message. A node of a cluster takes only keys of one slot,
+/// and if that is being moved, only one key.
+async fn renew_each(server: &Node, link: &Link, claims: &[Claim], track: bool) -> Vec<Result<Renewal>> {
+    let calls: Vec<Eval> = claims.chunks(1).map(|claim| steps::renew(claim, track)).collect();
+    let replies = link.eval_each(&calls.iter().collect::<Vec<_>>()).await;
+    let one = |(claim, reply)| read_renewals(server, std::slice::from_ref(claim), reply)?.remove(0);
+    claims.iter().zip(replies).map(one).collect()
+}
+
+/// Renews a claim whose slot this server is taking over.
+pub(crate) async fn renew_asking(server: &Node, claim: &Claim) -> Result<Renewal> {
+    if claim.mode.is_shared() {
+        return renew_shared(server, claim, Way { asking: true, alone: false }).await;
+    }
+    let connection = renewing(server, command_timeout(claim.ttl)).await?;
+    let claim = std::slice::from_ref(claim);
+    let reply = connection.link.eval_asking(&steps::renew(claim, false)).await;
+    let mut answers = read_renewals(server, claim, reply)?;
+    confirm_renewals(server, &connection.link, claim, &mut answers).await;
+    answers.remove(0)
+}
+
+fn read_renewals(
+    server: &Node,
+    claims: &[Claim],
+    reply: std::result::Result<Value, RedisError>,
+) -> Result<Vec<Result<Renewal>>> {
+    let answer = reply.map_err(|error| server.failed("renew", &error))?;
+    let mut renewals = vec![Ok(Renewal::Renewed); claims.len()];
+    for (place, why) in steps::unrenewed(&answer).ok_or_else(|| server.unreadable("renew"))? {
+        let Some(renewal) = renewals.get_mut(place) else { return Err(server.unreadable("renew")) };
+        *renewal = match why {
+            Unrenewed::Lost => Ok(Renewal::Lost),
+            Unrenewed::Failed(text) => Err(server.script_failed("renew", &text)),
+        };
+    }
+    Ok(renewals)
+}
+
+/// Awaits all of some calls, which leave together.
+pub(crate) async fn all<T>(calls: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
+    let mut calls: Vec<_> = calls.map(|call| (Box::pin(call), None)).collect();
+    poll_fn(|cx| {
+        let mut pending = false;
+        for (call, answer) in calls.iter_mut().filter(|(_, answer)| answer.is_none()) {
+            match call.as_mut().poll(cx) {
+                Poll::Ready(done) => *answer = Some(done),
+                Poll::Pending => pending = true,
             }
         }
-        self.pool.connection().await
-    }
-
-    /// Returns whether a lease can be renewed now without another connection.
-    pub(crate) fn can_renew(&self) -> bool {
-        self.listeners.current().is_some() || self.renewals.pool.open_connection(Clock::system().now()).is_some()
-    }
-
-    /// Raises the leases of some claims that have their locks alone. Answers come in their order.
-    pub(crate) async fn renew_alone(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
-        let mut answers = Vec::with_capacity(claims.len());
-        for batch in claims.chunks(TOGETHER) {
-            let renewed = match self.listeners.current() {
-                Some(listener) => self.renew_tracked(&listener, batch).await,
-                None => self.renew_untracked(batch).await,
-            };
-            answers.extend(
-                renewed
-                    .into_iter()
-                    .zip(batch)
-                    .map(|(answer, claim)| answer.map_err(|error| error.with_key(&claim.key))),
-            );
-        }
-        answers
-    }
-
-    /// Renews over a connection that then receives changes to the keys.
-    async fn renew_tracked(&self, listener: &ChangeListener, claims: &[Claim]) -> Vec<Result<Renewal>> {
-        let unanswered = listener.unanswered();
-        let link = &listener.link;
-        let mut answers = self.renew_by_script(link, claims, true).await;
-        if !answers.iter().any(is_unknown) {
-            unanswered.answered();
-        }
-        if !answers.is_empty() && answers.iter().all(is_refused) {
-            // Reading them may be forbidden on this connection only because it tracks: MGET where GET is not.
-            answers = self.renew_untracked(claims).await;
-            if answers.iter().any(Result::is_ok) {
-                listener.refuse();
-            }
-            return answers;
-        }
-        self.confirm_renewals(link, claims, &mut answers).await;
-        answers
-    }
-
-    async fn renew_untracked(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
-        let within = claims.iter().map(|claim| command_timeout(claim.ttl)).min().unwrap_or_default();
-        match self.renewing(within).await {
-            Ok(connection) => {
-                let mut answers = self.renew_by_script(&connection.link, claims, false).await;
-                self.confirm_renewals(&connection.link, claims, &mut answers).await;
-                answers
-            }
-            Err(error) => vec![Err(error); claims.len()],
-        }
-    }
-
-    /// Renews by the script. If the server refuses all claims because of one, each is sent again by itself.
-    async fn renew_by_script(&self, link: &Link, claims: &[Claim], track: bool) -> Vec<Result<Renewal>> {
-        if self.cluster.is_some() {
-            return self.renew_each(link, claims, track).await;
-        }
-        let reply = link.eval(&steps::renew(claims, track)).await;
-        match self.read_renewals(claims, reply) {
-            Ok(answers) => answers,
-            Err(error) if claims.len() > 1 && error.kind() == LockErrorKind::Misconfigured => {
-                self.renew_each(link, claims, track).await
-            }
-            Err(error) => vec![Err(error); claims.len()],
-        }
-    }
-
-    /// Renews each claim by a script of its own, in one message. A node of a cluster takes only keys of one slot,
-    /// and if that is being moved, only one key.
-    async fn renew_each(&self, link: &Link, claims: &[Claim], track: bool) -> Vec<Result<Renewal>> {
-        let calls: Vec<Eval> = claims.chunks(1).map(|claim| steps::renew(claim, track)).collect();
-        let replies = link.eval_each(&calls.iter().collect::<Vec<_>>()).await;
-        let one = |(claim, reply)| self.read_renewals(std::slice::from_ref(claim), reply)?.remove(0);
-        claims.iter().zip(replies).map(one).collect()
-    }
-
-    /// Renews a claim whose slot this server is taking over.
-    pub(crate) async fn renew_asking(&self, claim: &Claim) -> Result<Renewal> {
-        if claim.mode.is_shared() {
-            return self.renew_shared(claim, Way { asking: true, alone: false }).await;
-        }
-        let connection = self.renewing(command_timeout(claim.ttl)).await?;
-        let claim = std::slice::from_ref(claim);
-        let reply = connection.link.eval_asking(&steps::renew(claim, false)).await;
-        let mut answers = self.read_renewals(claim, reply)?;
-        self.confirm_renewals(&connection.link, claim, &mut answers).await;
-        answers.remove(0)
-    }
-
-    fn read_renewals(
-        &self,
-        claims: &[Claim],
-        reply: std::result::Result<Value, RedisError>,
-    ) -> Result<Vec<Result<Renewal>>> {
-        let answer = reply.map_err(|error| self.failed("renew", &error))?;
-        let mut renewals = vec![Ok(Renewal::Renewed); claims.len()];
-        for (place, why) in steps::unrenewed(&answer).ok_or_else(|| self.unreadable("renew"))? {
-            let Some(renewal) = renewals.get_mut(place) else { return Err(self.unreadable("renew")) };
-            *renewal = match why {
-                Unrenewed::Lost => Ok(Renewal::Lost),
-                Unrenewed::Failed(text) => Err(self.script_failed("renew", &text)),
-            };
-        }
-        Ok(renewals)
-    }
+        if pending { Poll::Pending } else { Poll::Ready(()) }
+    })
+    .await;
+    calls.into_iter().filter_map(|(_, answer)| answer).collect()
 }
 
 /// Returns whether the server refused for a reason that does not pass by itself.
@@ -161,35 +216,5 @@ fn is_unknown(answer: &Result<Renewal>) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use crate::place::discovery::Place;
-    use crate::server::node::Node;
-    use crate::wire::connect::Target;
-    use crate::wire::settings::Settings;
-    use lock_store::types::options::Durability;
-    use lock_testing::{RedisServer, limit};
-
-    const MINUTE: Duration = Duration::from_secs(60);
-
-    #[tokio::test]
-    #[limit]
-    async fn a_keeper_opens_a_connection_for_renewals_and_gives_it_back_when_it_is_idle() {
-        let server = RedisServer::start();
-        let target = Target::parse(&server.url(), Settings::default()).unwrap();
-        let node = Node::found_at(Place::Fixed(Box::new(target)), Durability::Master);
-        let open = || (node.pool.connections(), node.renewals.pool.connections());
-        node.renewing(MINUTE).await.unwrap();
-        assert_eq!(open(), (1, 0), "no keeper runs here");
-        let _kept = node.renewals.keep_here();
-        node.renewing(MINUTE).await.unwrap();
-        assert_eq!(open(), (1, 1));
-        node.renewals.pool.close_if_idle();
-        assert_eq!(open(), (1, 1), "it was used since the last look");
-        node.renewals.pool.close_if_idle();
-        assert_eq!(open(), (1, 0));
-        node.renewing(MINUTE).await.unwrap();
-        assert_eq!(open(), (1, 1));
-    }
-}
+#[path = "tests/renew.rs"]
+mod tests;

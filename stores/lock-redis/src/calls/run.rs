@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use redis::Value;
 
-use crate::keys::{CLOCK, clock_of};
+use crate::batch::coalesce::{Coalescer, Flush};
+use crate::batch::exchange::Answer;
+use crate::protocol::keys::{CLOCK, clock_of};
+use crate::protocol::steps::script::Eval;
+use crate::protocol::steps::step::{Step, Unread};
 use crate::server::node::{Node, Way};
-use crate::steps::script::Eval;
-use crate::steps::step::{Step, Unread};
-use crate::wire::coalesce::{Coalescer, Flush};
-use crate::wire::exchange::Answer;
 use lock_store::contract::backend::{BoxFuture, JobVersion};
 use lock_store::types::error::Result;
 use lock_store::types::key::LockKey;
@@ -60,46 +60,44 @@ impl<S: Step> Operation for S {
     }
 
     async fn at(&self, node: &Node, way: Way) -> Result<S::Answer> {
-        node.step(self, way).await.map(|(answer, _)| answer)
+        step(node, self, way).await.map(|(answer, _)| answer)
     }
 }
 
-impl Node {
-    /// Does a step. Returns its answer, and the connection over which it came.
-    pub(crate) async fn step<S: Step>(&self, step: &S, way: Way) -> Result<(S::Answer, Arc<Coalescer>)> {
-        let keys = self.keys_of(step.lock())?;
-        let connection = match self.pool.open_connection(Clock::system().now()) {
-            Some(connection) if !S::RENEWS => connection,
-            _ if S::RENEWS => Box::pin(self.renewing(step.within())).await?,
-            _ => Box::pin(self.pool.connection()).await?,
-        };
-        let answer =
-            self.ask(S::OP, &connection, step.lock(), (way, Flush::Now), |clock| step.call(&keys, clock)).await?;
-        match step.read(&answer) {
-            Ok(answer) => Ok((answer, connection)),
-            Err(Unread::Nonsense) => Err(self.unreadable(S::OP)),
-            Err(Unread::Refused(error)) => Err(error.with_key(step.lock())),
-            Err(Unread::Failed(text)) => Err(self.script_failed(S::OP, &text).with_key(step.lock())),
-        }
+/// Does a step. Returns its answer, and the connection over which it came.
+pub(crate) async fn step<S: Step>(server: &Node, step: &S, way: Way) -> Result<(S::Answer, Arc<Coalescer>)> {
+    let keys = server.keys_of(step.lock())?;
+    let connection = match server.pool.open_connection(Clock::system().now()) {
+        Some(connection) if !S::RENEWS => connection,
+        _ if S::RENEWS => Box::pin(renewing(server, step.within())).await?,
+        _ => Box::pin(server.pool.connection()).await?,
+    };
+    let answer =
+        ask(server, S::OP, &connection, step.lock(), (way, Flush::Now), |clock| step.call(&keys, clock)).await?;
+    match step.read(&answer) {
+        Ok(answer) => Ok((answer, connection)),
+        Err(Unread::Nonsense) => Err(server.unreadable(S::OP)),
+        Err(Unread::Refused(error)) => Err(error.with_key(step.lock())),
+        Err(Unread::Failed(text)) => Err(server.script_failed(S::OP, &text).with_key(step.lock())),
     }
+}
 
-    /// Sends a script over a connection, and again if only its refusal shows that the server is a node of a cluster: then the
-    /// clock is that of the slot.
-    pub(crate) async fn ask(
-        &self,
-        op: &str,
-        connection: &Arc<Coalescer>,
-        lock: &LockKey,
-        (way, flush): (Way, Flush),
-        call: impl Fn(&str) -> Eval,
-    ) -> Result<Value> {
-        loop {
-            match way.run(connection, call(&clock_for(connection, lock)), flush).await {
-                Answer::Value(answer) => return Ok(answer),
-                Answer::Failed(error) if connection.link.crosses(&error) => {}
-                Answer::Failed(error) => return Err(self.failed(op, &error)),
-                Answer::Taken(_) => return Err(self.unreadable(op)),
-            }
+/// Sends a script over a connection, and again if only its refusal shows that the server is a node of a cluster: then the
+/// clock is that of the slot.
+pub(crate) async fn ask(
+    server: &Node,
+    op: &str,
+    connection: &Arc<Coalescer>,
+    lock: &LockKey,
+    (way, flush): (Way, Flush),
+    call: impl Fn(&str) -> Eval,
+) -> Result<Value> {
+    loop {
+        match way.run(connection, call(&clock_for(connection, lock)), flush).await {
+            Answer::Value(answer) => return Ok(answer),
+            Answer::Failed(error) if connection.link.crosses(&error) => {}
+            Answer::Failed(error) => return Err(server.failed(op, &error)),
+            Answer::Taken(_) => return Err(server.unreadable(op)),
         }
     }
 }
@@ -107,4 +105,28 @@ impl Node {
 /// Returns the key of the server's clock, or in a cluster, of the slot's clock.
 pub(crate) fn clock_for(connection: &Coalescer, lock: &LockKey) -> Cow<'static, str> {
     if connection.link.is_cluster() { clock_of(lock) } else { CLOCK.into() }
+}
+
+/// Returns the connection for renewals that the listening connection does not carry. A keeper has one of its own:
+/// a release or a claim that hangs would otherwise cost the leases behind it. A renewal goes over the connection for
+/// other work while its own cannot be opened, for example because the server has too many clients.
+pub(crate) async fn renewing(server: &Node, within: Duration) -> Result<Arc<Coalescer>> {
+    if server.renewals.are_kept_here() {
+        let clock = Clock::system();
+        let patience_ends = clock.now().after(within / 4);
+        let own = tokio::select! {
+            biased;
+            own = server.renewals.pool.connection() => own.ok(),
+            () = clock.sleep_until(patience_ends) => None,
+        };
+        if let Some(own) = own {
+            return Ok(own);
+        }
+    }
+    server.pool.connection().await
+}
+
+/// Returns whether a lease can be renewed now without another connection.
+pub(crate) fn can_renew(server: &Node) -> bool {
+    server.listeners.current().is_some() || server.renewals.pool.open_connection(Clock::system().now()).is_some()
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 use redis::Value;
 
 use crate::calls::run::Operation;
-use crate::keys::{BIRTH, CLOCK, Keys, MEMBERS};
+use crate::protocol::keys::{BIRTH, CLOCK, Keys, MEMBERS};
+use crate::protocol::steps::step::READ_WITHIN;
 use crate::server::node::{Node, Way};
-use crate::steps::step::READ_WITHIN;
 use lock_store::contract::backend::JobVersion;
 use lock_store::types::error::{LockError, Result};
 use lock_store::types::key::LockKey;

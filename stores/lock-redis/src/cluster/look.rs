@@ -9,10 +9,10 @@ use redis::Value;
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::cluster::{Cluster, no_cluster};
-use crate::keys::hash_slot::SLOTS;
-use crate::place::slots::Topology;
+use crate::connection::slots::Topology;
+use crate::connection::url::Address;
+use crate::protocol::keys::hash_slot::SLOTS;
 use crate::server::node::Node;
-use crate::wire::url::Address;
 use lock_store::contract::backend::Inbox;
 use lock_store::contract::event::Notice;
 use lock_store::types::error::{LockError, LockErrorKind, Result};
@@ -197,7 +197,7 @@ impl Cluster {
         }
         for node in self.failovers.take().into_iter().filter_map(|lane| self.table.node(lane)) {
             // A master with an earlier connection reports by itself.
-            if !node.pool.history.is_known() {
+            if node.pool.history.name().is_none() {
                 inbox.notice(&Notice::Failover { node: node.name() });
             }
         }

@@ -3,7 +3,6 @@
 //! One table says which master serves which slot. A redirected call corrects it at once, and the keeper refreshes it
 //! whenever something is wrong; see `look.rs`. Calls follow it until their deadline; see `route.rs` and `watch.rs`.
 
-mod failovers;
 mod look;
 mod route;
 mod table;
@@ -12,13 +11,11 @@ mod watch;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
-use crate::cluster::failovers::Failovers;
-use crate::cluster::table::Table;
-use crate::place::common::Common;
+use crate::cluster::table::{Failovers, Table};
+use crate::connection::connect::{Settings, Target};
+use crate::connection::url::{Address, Nat, Several};
+use crate::server::common::Common;
 use crate::server::node::Node;
-use crate::wire::connect::Target;
-use crate::wire::settings::Settings;
-use crate::wire::url::{Address, Nat, Several};
 use lock_store::types::error::{LockError, Result};
 use lock_store::types::options::Durability;
 use lock_store::types::system::clock::Timestamp;
@@ -36,8 +33,9 @@ pub(crate) fn no_cluster(node: &str) -> LockError {
 #[derive(Debug)]
 pub(crate) struct Cluster {
     /// The nodes of the URL, by whatever name it gives them.
-    seeds: Vec<Arc<Node>>,
-    nat: Nat,
+    pub(crate) seeds: Vec<Arc<Node>>,
+    /// Which addresses are reached at others.
+    pub(crate) nat: Nat,
     /// Where a lock must have arrived before it counts, if its request does not say.
     durability: Durability,
     common: Arc<Common>,
@@ -62,9 +60,9 @@ impl Cluster {
                 "locks of a cluster lie in its database 0; remove what follows the hosts, and write {SHAPE}",
             )));
         }
-        let (scheme, common) = (if tls { "rediss" } else { "redis" }, Arc::new(Common::default()));
+        let common = Arc::new(Common::default());
         let seed = |host: &Address| {
-            let target = Target::parse(&format!("{scheme}://{login}{host}"), settings.clone())?;
+            let target = Target::one_of(tls, &login, host, 0, settings.clone())?;
             Ok(Arc::new(Node::in_cluster(target, durability, &common)))
         };
         Ok(Self {
@@ -89,18 +87,6 @@ impl Cluster {
     /// Returns the first node of the URL.
     pub(crate) fn first(&self) -> &Node {
         &self.seeds[0]
-    }
-
-    /// Returns the nodes of the URL.
-    #[cfg(feature = "inspect")]
-    pub(crate) fn seeds(&self) -> impl Iterator<Item = &Node> {
-        self.seeds.iter().map(|seed| &**seed)
-    }
-
-    /// Returns which addresses are reached at others.
-    #[cfg(feature = "inspect")]
-    pub(crate) fn nat(&self) -> &Nat {
-        &self.nat
     }
 
     /// Returns the node that has or had a lane, if any.

@@ -3,13 +3,14 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::calls::renew::{renew, renew_asking};
 use crate::calls::run::Operation;
 use crate::cluster::Cluster;
 use crate::cluster::watch::Stop;
-use crate::keys::hash_slot::slot_of;
-use crate::place::redirect::Refusal;
+use crate::connection::redirect::Refusal;
+use crate::connection::url::Address;
+use crate::protocol::keys::hash_slot::slot_of;
 use crate::server::node::Way;
-use crate::wire::url::Address;
 use lock_store::contract::backend::{BoxFuture, Claim, Renewal};
 use lock_store::types::error::{LockError, LockErrorKind, Result};
 use lock_store::types::key::LockKey;
@@ -40,7 +41,7 @@ impl Cluster {
             let these: Vec<Claim> = places.iter().map(|at| claims[*at].clone()).collect();
             let renewals = match self.stop(slot_of(&claims[next].key)) {
                 Ok(stop) => {
-                    let work = async { Ok(stop.node.renew(&these).await) };
+                    let work = async { Ok(renew(stop.node, &these).await) };
                     let renewals = self.renewed(stop, Box::pin(work)).await;
                     let renewals = renewals.unwrap_or_else(|error| vec![Err(error); these.len()]);
                     renewals.iter().for_each(|renewal| stop.node.redirections.count(renewal));
@@ -74,9 +75,9 @@ impl Cluster {
                 _ => break,
             };
             let work: BoxFuture<'_, Result<Renewal>> = if asking {
-                Box::pin(stop.node.renew_asking(claim))
+                Box::pin(renew_asking(stop.node, claim))
             } else {
-                Box::pin(async { stop.node.renew(std::slice::from_ref(claim)).await.remove(0) })
+                Box::pin(async { renew(stop.node, std::slice::from_ref(claim)).await.remove(0) })
             };
             let renewal = self.renewed(stop, work).await;
             stop.node.redirections.count(&renewal);

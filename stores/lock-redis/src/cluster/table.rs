@@ -1,14 +1,15 @@
-//! Which master serves which slot, read without a lock.
+//! Which master serves which slot, read without a lock; and which masters have replaced others.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use tokio::sync::watch;
 
-use crate::keys::hash_slot::SLOTS;
+use crate::connection::url::Address;
+use crate::protocol::keys::hash_slot::SLOTS;
 use crate::server::node::Node;
-use crate::wire::url::Address;
 use lock_store::types::system::sync::Mutex;
 
 /// The lane of a slot that no master serves.
@@ -113,3 +114,52 @@ impl Table {
         self.changes.subscribe()
     }
 }
+
+/// The masters that took over from others, which may not have told them everything.
+#[derive(Debug, Default)]
+pub(crate) struct Failovers(Mutex<FailoverState>);
+
+#[derive(Debug, Default)]
+struct FailoverState {
+    /// The masters that the last look found, by their lanes.
+    masters: BTreeSet<u16>,
+    /// Which failover made a lane a master, counted over the whole cluster.
+    by_lane: BTreeMap<u16, u64>,
+    count: u64,
+    /// The failovers that were not published yet.
+    untold: Vec<u16>,
+}
+
+impl Failovers {
+    /// Notes the masters that a refresh found. If another server stopped being a master, a new master has taken over;
+    /// otherwise it was added. Returns the masters that have taken over.
+    pub(crate) fn found(&self, masters: BTreeSet<u16>) -> Vec<u16> {
+        let mut state = self.0.lock();
+        let before = mem::replace(&mut state.masters, masters);
+        if before.is_subset(&state.masters) {
+            return Vec::new();
+        }
+        let taken_over: Vec<u16> = state.masters.difference(&before).copied().collect();
+        for lane in &taken_over {
+            state.count += 1;
+            let number = state.count;
+            state.by_lane.insert(*lane, number);
+            state.untold.push(*lane);
+        }
+        taken_over
+    }
+
+    /// Returns which failover made a lane a master, 0 if none did.
+    pub(crate) fn of(&self, lane: u16) -> u64 {
+        self.0.lock().by_lane.get(&lane).copied().unwrap_or(0)
+    }
+
+    /// Takes those of which observers have not been told.
+    pub(crate) fn take(&self) -> Vec<u16> {
+        mem::take(&mut self.0.lock().untold)
+    }
+}
+
+#[cfg(test)]
+#[path = "tests/table.rs"]
+mod tests;

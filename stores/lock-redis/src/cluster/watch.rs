@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::calls::run::can_renew;
 use crate::cluster::Cluster;
-use crate::place::redirect::Refusal;
+use crate::connection::redirect::Refusal;
 use crate::server::node::Node;
 use lock_store::contract::backend::BoxFuture;
 use lock_store::types::error::{LockError, LockErrorKind, Result};
@@ -45,7 +46,7 @@ impl Cluster {
 
     /// Awaits a renewal. It does not wait for the connection that other work has, unless it needs that one.
     pub(crate) async fn renewed<'a, T>(&'a self, stop: Stop<'a>, attempt: BoxFuture<'a, Result<T>>) -> Result<T> {
-        if stop.node.can_renew() { self.awaited(stop, attempt).await } else { self.watched(stop, attempt).await }
+        if can_renew(stop.node) { self.awaited(stop, attempt).await } else { self.watched(stop, attempt).await }
     }
 
     async fn awaited<'a, T>(&'a self, stop: Stop<'a>, attempt: BoxFuture<'a, Result<T>>) -> Result<T> {

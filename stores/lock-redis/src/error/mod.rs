@@ -11,7 +11,7 @@ use std::sync::Arc;
 use redis::{ErrorKind, RedisError};
 
 use crate::error::wrong_type::WrongType;
-use crate::keys;
+use crate::protocol::keys;
 use lock_store::types::error::{LockError, LockErrorKind};
 
 /// Describes a failed attempt to connect. No command was sent, so none was executed.

@@ -7,9 +7,9 @@ use redis::{Cmd, Value};
 
 use crate::inspect::servers::Servers;
 use crate::inspect::waiters::ask;
-use crate::keys::Keys;
+use crate::protocol::keys::Keys;
+use crate::protocol::value;
 use crate::server::node::Node;
-use crate::value;
 use lock_store::contract::backend::{FleetHolder, LockEntry};
 use lock_store::types::error::Result;
 use lock_store::types::key::LockKey;

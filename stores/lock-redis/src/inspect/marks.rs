@@ -6,9 +6,9 @@ use redis::Value;
 
 use crate::inspect::VALUE_READ;
 use crate::inspect::servers::{Answer, Servers};
-use crate::keys::Keys;
+use crate::protocol::keys::Keys;
+use crate::protocol::steps;
 use crate::server::node::Node;
-use crate::steps;
 use lock_store::contract::backend::{DoneMark, JobVersion};
 use lock_store::types::error::Result;
 use lock_store::types::key::LockKey;

@@ -22,8 +22,9 @@ use crate::calls::wrong_type::FindOtherType;
 use crate::error::wrong_type::WrongType;
 use crate::inspect::servers::{Answer, Servers, within};
 use crate::masters::Masters;
+use crate::protocol::{keys, steps, value};
 use crate::server::node::{Node, Way};
-use crate::{RedisStore, error, keys, steps, value};
+use crate::{RedisStore, error};
 use lock_store::contract::backend::{
     AnyBackend, EntryState, FleetHolder, Freed, Inspector, JobRecord, LockEntry, Revocation, ScanPage, ScanPosition,
     Waiter,

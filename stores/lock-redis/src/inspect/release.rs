@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use redis::Value;
 
-use crate::calls::release::End;
+use crate::calls::release::{End, free};
 use crate::inspect::holders;
 use crate::inspect::servers::{Servers, within};
+use crate::protocol::{keys, steps};
 use crate::server::node::{Node, Way};
-use crate::{keys, steps};
 use lock_store::contract::backend::{Claim, EntryState, Freed, Release, Revocation, RevokeFrom};
 use lock_store::types::error::Result;
 use lock_store::types::key::LockKey;
@@ -32,7 +32,7 @@ impl Servers {
         if let Err(error) = &told {
             tracing::debug!(%error, "the holder could not be told who takes its lock away");
         }
-        let freed = within(&server, "release", server.free(End::Release, &claim, Way::default())).await;
+        let freed = within(&server, "release", free(&server, End::Release, &claim, Way::default())).await;
         match (told, freed) {
             // The holder was notified, and released first.
             (Ok(true), Ok(Freed::NotHeld)) => Ok(Freed::Released),

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use redis::Value;
 
+use crate::connection::slots::Topology;
+use crate::connection::url::Address;
 use crate::inspect::servers::{Fleet, Servers, within};
 use crate::inspect::{jobs, marks};
-use crate::keys;
-use crate::place::slots::Topology;
+use crate::protocol::keys;
 use crate::server::node::Node;
-use crate::wire::url::Address;
 use lock_store::contract::backend::{JobVersion, ScanPage, ScanPosition};
 use lock_store::types::error::Result;
 use lock_store::types::key::LockKey;
@@ -51,7 +51,7 @@ impl Servers {
         let below = |names: Vec<LockKey>| -> Vec<LockKey> {
             names.into_iter().filter(|name| name.as_str().starts_with(prefix)).collect()
         };
-        let mut page = ScanPage::new(server.pool.node());
+        let mut page = ScanPage::new(server.name());
         page.entries = self.read(&server, &below(locks)).await?.into_iter().filter_map(super::Found::entry).collect();
         page.jobs = jobs::read(self, &server, &below(jobs)).await?;
         let marks = marks.into_iter().filter(|(lock, _)| lock.as_str().starts_with(prefix)).collect::<Vec<_>>();
@@ -153,36 +153,5 @@ fn literal(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use redis::Value;
-
-    use super::{Names, literal, read};
-
-    fn text(text: &[u8]) -> Value {
-        Value::BulkString(text.to_vec())
-    }
-
-    #[test]
-    fn patterns_are_taken_literally() {
-        assert_eq!(literal("a*b[c]?\\é"), "a\\*b\\[c\\]\\?\\\\é");
-    }
-
-    #[test]
-    fn only_names_of_locks_are_taken() {
-        let long = "x".repeat(600);
-        let names =
-            [&b"a"[..], b"{a}@queue", b"x:@queue", b"{b}@job", b"\xff\xfe", long.as_bytes(), b"{c}@done:v}@job"];
-        let names = names.map(text).to_vec();
-        let Names { next, locks, jobs, marks } = read(Value::Array(vec![text(b"17"), Value::Array(names)])).unwrap();
-        assert_eq!((next, locks.len(), locks[0].as_str()), (17, 1, "a"));
-        assert_eq!((jobs.len(), jobs[0].as_str()), (1, "b"));
-        assert_eq!((marks.len(), marks[0].0.as_str(), marks[0].1.as_str()), (1, "c", "v}@job"));
-    }
-
-    #[test]
-    fn answers_that_make_no_sense_are_refused() {
-        for bad in [Value::Nil, Value::Array(vec![text(b"1")]), Value::Array(vec![text(b"x"), Value::Array(vec![])])] {
-            assert!(read(bad.clone()).is_none(), "{bad:?}");
-        }
-    }
-}
+#[path = "tests/scan.rs"]
+mod tests;

@@ -8,14 +8,14 @@ use std::time::Duration;
 use redis::{Cmd, RedisError, Value};
 
 use crate::cluster::no_cluster;
+use crate::connection::slots::Topology;
+use crate::connection::url::{Address, Nat};
 use crate::masters::Masters;
-use crate::place::slots::Topology;
 use crate::server::node::Node;
-use crate::wire::url::{Address, Nat};
 use lock_store::types::error::{LockError, LockErrorKind, Result};
 use lock_store::types::key::LockKey;
 use lock_store::types::system::clock::Clock;
-use lock_store::types::system::sync::{Mutex, MutexGuard};
+use lock_store::types::system::sync::Mutex;
 
 /// How long one exchange with a server may take, connecting included.
 const PATIENCE: Duration = Duration::from_secs(6);
@@ -82,8 +82,8 @@ impl Servers {
         let (named, others, nat) = match masters {
             Masters::One(node) => (Arc::clone(node), BTreeMap::new(), Nat::default()),
             Masters::Cluster(cluster) => {
-                let others = cluster.seeds().skip(1).map(|seed| (seed.name().to_owned(), at(seed)));
-                (at(cluster.first()), others.collect(), cluster.nat().clone())
+                let others = cluster.seeds.iter().skip(1).map(|seed| (seed.name().to_owned(), at(seed)));
+                (at(cluster.first()), others.collect(), cluster.nat.clone())
             }
         };
         let of_cluster = masters.only().is_none();
@@ -102,7 +102,7 @@ impl Servers {
         let found = self.connected().await?;
         if self.of_cluster && !self.is_cluster.load(Ordering::Relaxed) {
             if introduction(&found, "mode").await?.is_some_and(|mode| mode != "cluster") {
-                return Err(no_cluster(found.pool.node()));
+                return Err(no_cluster(found.name()));
             }
             self.is_cluster.store(true, Ordering::Relaxed);
         }
@@ -112,7 +112,7 @@ impl Servers {
     async fn connected(&self) -> Result<Arc<Node>> {
         let Err(away) = self.named.pool.connection().await else { return Ok(Arc::clone(&self.named)) };
         if away.kind() == LockErrorKind::Unavailable {
-            let others: Vec<_> = self.others().values().cloned().collect();
+            let others: Vec<_> = self.others.lock().values().cloned().collect();
             for other in others {
                 if other.pool.connection().await.is_ok() {
                     return Ok(other);
@@ -141,7 +141,7 @@ impl Servers {
             }
             unserved => Err(LockError::not_executed(format!(
                 "{} knows of no master for {unserved} of the 16384 slots of its cluster; wait until the cluster is up",
-                asked.pool.node(),
+                asked.name(),
             ))),
         }
     }
@@ -153,7 +153,7 @@ impl Servers {
             Some("master") => Ok(store),
             _ => Err(LockError::not_executed(format!(
                 "{} is no longer a master of its cluster; begin again when the failover has ended",
-                store.pool.node(),
+                store.name(),
             ))),
         }
     }
@@ -192,7 +192,7 @@ impl Servers {
         }
         Err(LockError::not_executed(format!(
             "the nodes of the cluster of {} do not agree who serves the key; wait for the failover to end",
-            self.named.pool.node(),
+            self.named.name(),
         )))
     }
 
@@ -230,7 +230,7 @@ impl Servers {
     /// Remembers the masters, and forgets all other nodes.
     fn remember(&self, topology: &Topology) -> Result<()> {
         let masters: Vec<_> = topology.masters().into_iter().map(|address| self.at(address)).collect::<Result<_>>()?;
-        self.others().retain(|_, other| masters.iter().any(|master| Arc::ptr_eq(master, other)));
+        self.others.lock().retain(|_, other| masters.iter().any(|master| Arc::ptr_eq(master, other)));
         Ok(())
     }
 
@@ -238,16 +238,12 @@ impl Servers {
     fn at(&self, address: &Address) -> Result<Arc<Node>> {
         let address = self.nat.reach(address.clone());
         let target = self.named.pool.target().sibling(&address.host, address.port)?;
-        if target.node() == self.named.pool.node() {
+        if target.node() == self.named.name() {
             return Ok(Arc::clone(&self.named));
         }
-        let mut others = self.others();
+        let mut others = self.others.lock();
         let known = others.entry(target.node().to_owned());
         Ok(Arc::clone(known.or_insert_with(|| Arc::new(Node::at(target)))))
-    }
-
-    fn others(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Node>>> {
-        self.others.lock()
     }
 }
 
@@ -285,7 +281,7 @@ pub(super) async fn within<T>(store: &Node, what: &str, work: impl Future<Output
         done = work => done,
         () = clock.sleep_until(clock.now().after(PATIENCE)) => Err(LockError::unavailable(format!(
             "{} did not {what} within {PATIENCE:?}; check the network and whether it is stalled",
-            store.pool.node(),
+            store.name(),
         ))),
     }
 }

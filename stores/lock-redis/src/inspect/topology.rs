@@ -5,12 +5,12 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use crate::RedisStore;
+use crate::connection::link::Link;
 use crate::inspect::servers::{Fleet, within};
-use crate::keys::{BIRTH, MEMBERS};
-use crate::place::discovery::Place;
+use crate::protocol::keys::{BIRTH, MEMBERS};
+use crate::sentinel::place::Place;
 use crate::server::checks::{open_slots, replication};
 use crate::server::node::Node;
-use crate::wire::link::Link;
 use lock_store::contract::backend::MemberList;
 use lock_store::types::error::{LockError, Result};
 use lock_store::types::options::command_timeout;
@@ -103,7 +103,7 @@ impl Server {
 pub async fn of_store(store: &RedisStore) -> Result<(&'static str, Vec<Server>)> {
     let (all, is_cluster) = (store.servers(), store.masters.only().is_none());
     let named = all.named();
-    if let Place::Sentinels(sentinels) = named.pool.place() {
+    if let Place::Sentinels(sentinels) = &named.pool.place {
         let mut servers = master(named).await;
         for (address, says) in sentinels.ask_all().await? {
             let mut server = Server::new(address.to_string(), Part::Sentinel);
@@ -118,7 +118,7 @@ pub async fn of_store(store: &RedisStore) -> Result<(&'static str, Vec<Server>)>
         Ok(Fleet::Cluster(topology)) => topology,
         Ok(Fleet::One(node)) => return Ok(("server", master(&node).await)),
         Err(error) => {
-            let away = Server::new(named.pool.node(), Part::Master).failed(&error);
+            let away = Server::new(named.name(), Part::Master).failed(&error);
             return Ok((if is_cluster { "cluster" } else { "server" }, vec![away]));
         }
     };
@@ -145,14 +145,14 @@ pub async fn of_members(members: Vec<RedisStore>, list: &MemberList) -> Vec<Serv
             let late = || {
                 LockError::unavailable(format!(
                     "{} did not answer within {PATIENCE:?}; check whether it is stalled",
-                    node.pool.node()
+                    node.name()
                 ))
             };
             let said = tokio::select! {
                 biased;
                 said = member(node, &list) => said,
                 () = clock.sleep_until(clock.now().after(PATIENCE)) => {
-                    Server::new(node.pool.node(), Part::Member).failed(&late())
+                    Server::new(node.name(), Part::Member).failed(&late())
                 }
             };
             (at, said)
@@ -172,7 +172,7 @@ fn agreed(servers: &[Server]) -> Option<String> {
 
 /// Describes a master, and its replicas.
 async fn master(node: &Node) -> Vec<Server> {
-    let mut found = Server::new(node.pool.node(), Part::Master);
+    let mut found = Server::new(node.name(), Part::Master);
     let asked = within(node, "say who follows it", async {
         let connection = node.pool.connection().await?;
         let link = &connection.link;
@@ -192,7 +192,7 @@ async fn master(node: &Node) -> Vec<Server> {
 
 /// Describes a member of a quorum.
 async fn member(node: &Node, list: &MemberList) -> Server {
-    let mut found = Server::new(node.pool.node(), Part::Member);
+    let mut found = Server::new(node.name(), Part::Member);
     let asked = within(node, "say since when it has kept its data", async {
         let connection = node.pool.connection().await?;
         let link = &connection.link;
@@ -261,23 +261,5 @@ fn replica(line: &str) -> Option<Server> {
 }
 
 #[cfg(test)]
-mod tests {
-    use lock_testing::limit;
-
-    use super::replica;
-
-    #[test]
-    #[limit]
-    fn replicas_are_read_out_of_info() {
-        let read = |line| replica(line).map(|server| (server.name, server.problem));
-        let (name, problem) = read("slave0:ip=10.0.0.2,port=6379,state=online,offset=1,lag=0\r").unwrap();
-        assert_eq!((name.as_str(), problem), ("10.0.0.2:6379", None));
-        let (name, problem) = read("slave1:ip=::1,port=7000,state=wait_bgsave,offset=0,lag=0").unwrap();
-        assert!(name == "[::1]:7000" && problem.unwrap().contains("wait_bgsave"));
-        let (_, problem) = read("slave1:ip=::1,port=7000,state=online,offset=0,lag=60").unwrap();
-        assert!(problem.unwrap().contains("60 s"));
-        for other in ["role:master", "slave_read_only:1", "slave_repl_offset:12", "connected_slaves:2", ""] {
-            assert_eq!(read(other), None, "{other}");
-        }
-    }
-}
+#[path = "tests/topology.rs"]
+mod tests;

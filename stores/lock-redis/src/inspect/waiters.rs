@@ -5,8 +5,8 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 
 use crate::inspect::servers::{Answer, Servers};
-use crate::keys::Keys;
-use crate::value;
+use crate::protocol::keys::Keys;
+use crate::protocol::value;
 use lock_store::contract::backend::Waiter;
 use lock_store::types::error::Result;
 use lock_store::types::key::LockKey;
@@ -76,16 +76,5 @@ pub(super) async fn ask(servers: &Servers, what: &'static str, command: Cmd) -> 
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::confirmed;
-
-    #[test]
-    fn who_has_confirmed_its_place_a_moment_ahead_of_the_estimate_does_not_sleep() {
-        let second = 1_000_000;
-        assert_eq!(confirmed(second, 3 * second), (false, Some(Duration::from_secs(2))));
-        assert_eq!(confirmed(second + 1, second), (false, Some(Duration::ZERO)));
-        assert_eq!(confirmed(4 * second, second), (true, None));
-    }
-}
+#[path = "tests/waiters.rs"]
+mod tests;

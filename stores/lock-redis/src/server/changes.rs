@@ -14,16 +14,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use redis::{Cmd, RedisError};
 use tokio::runtime::{Handle, Id};
 use tokio::sync::Notify;
 
-use crate::wire::greeting;
-use crate::wire::link::Link;
+use crate::connection::greeting;
+use crate::connection::link::Link;
 use lock_store::contract::backend::Inbox;
 use lock_store::types::system::backoff::Backoff;
 use lock_store::types::system::clock::{Clock, Timestamp};
-use lock_store::types::system::sync::{Mutex, MutexGuard};
+use lock_store::types::system::sync::Mutex;
 
 /// How long the connection may take to prove that it is alive, after a renewal without an answer, and while claims sleep.
 const PROOF_WITHIN: Duration = Duration::from_secs(1);
@@ -101,18 +100,9 @@ impl ChangeListeners {
         self.refused.store(true, Ordering::Relaxed);
     }
 
-    fn open(&self) -> MutexGuard<'_, HashMap<Id, Arc<ChangeListener>>> {
-        self.open.lock()
-    }
-
-    /// Sends a command over every listening connection, and returns what was refused.
-    pub(crate) async fn send_to_all(&self, command: &Cmd) -> Vec<RedisError> {
-        let all: Vec<_> = self.open().values().cloned().collect();
-        let mut refused = Vec::new();
-        for listener in all {
-            refused.extend(listener.link.send(command).await.err());
-        }
-        refused
+    /// Returns every listening connection.
+    pub(crate) fn all(&self) -> Vec<Arc<ChangeListener>> {
+        self.open.lock().values().cloned().collect()
     }
 
     /// Returns the connection to renew over, if this is a keeper whose connection tracks and seems alive.
@@ -121,7 +111,7 @@ impl ChangeListeners {
         let serves = |listener: &&Arc<ChangeListener>| {
             listener.tracks.load(Ordering::Relaxed) && !listener.in_doubt.load(Ordering::Relaxed)
         };
-        self.open().get(&runtime).filter(serves).cloned()
+        self.open.lock().get(&runtime).filter(serves).cloned()
     }
 }
 
@@ -212,14 +202,14 @@ impl<'a> Opened<'a> {
             doubted: Notify::new(),
         });
         let runtime = Handle::current().id();
-        listeners.open().insert(runtime, Arc::clone(&listener));
+        listeners.open.lock().insert(runtime, Arc::clone(&listener));
         Self { listeners, runtime, listener }
     }
 }
 
 impl Drop for Opened<'_> {
     fn drop(&mut self) {
-        let mut open = self.listeners.open();
+        let mut open = self.listeners.open.lock();
         // Another manager on the same runtime may have put its own connection here.
         let removed = match open.get(&self.runtime) {
             Some(listener) if Arc::ptr_eq(listener, &self.listener) => open.remove(&self.runtime),
@@ -249,37 +239,5 @@ impl Drop for Unanswered<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::Sleepers;
-    use lock_store::types::system::clock::Timestamp;
-
-    fn at(seconds: u64) -> Timestamp {
-        Timestamp::from_nanos(0).after(Duration::from_secs(seconds))
-    }
-
-    /// At which looks within two minutes, one every 5 s, the connection is asked to prove that it is alive.
-    fn proofs(sleepers: &Sleepers) -> Vec<u64> {
-        let mut proven = at(1000);
-        let mut proofs = Vec::new();
-        for look in (1005..1120).step_by(5) {
-            if sleepers.need_proof(proven, at(look)) {
-                proven = at(look);
-                proofs.push(look - 1000);
-            }
-        }
-        proofs
-    }
-
-    #[test]
-    fn a_connection_proves_that_it_is_alive_while_claims_sleep_and_seldom_while_all_sleep_long() {
-        let sleepers = Sleepers::default();
-        assert_eq!(proofs(&sleepers), [0; 0]);
-        sleepers.note(at(1000), Duration::from_secs(90));
-        assert!(sleepers.are_there(at(1089)) && !sleepers.are_there(at(1090)));
-        assert_eq!(proofs(&sleepers), [30, 60]);
-        sleepers.note(at(1000), Duration::from_secs(20));
-        assert_eq!(proofs(&sleepers), [5, 10, 15, 45, 75]);
-    }
-}
+#[path = "tests/changes.rs"]
+mod tests;

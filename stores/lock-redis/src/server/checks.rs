@@ -4,65 +4,63 @@ use std::sync::atomic::Ordering;
 
 use redis::Value;
 
-use crate::place::discovery::Place;
-use crate::place::slots;
+use crate::connection::link::Link;
+use crate::connection::slots;
+use crate::sentinel::place::Place;
 use crate::server::node::Node;
-use crate::wire::link::Link;
 use lock_store::contract::backend::Inbox;
 use lock_store::contract::event::Notice;
 use lock_store::types::options::Durability;
 
-impl Node {
-    /// Reports whether the server may evict locks when its memory is full.
-    pub(crate) async fn check_eviction(&self, link: &Link, inbox: &Inbox) {
-        let Some(policy) = eviction_policy(link).await else { return };
-        inbox.notice(&Notice::EvictionPolicy { node: self.pool.node(), policy: &policy });
-        if policy != "noeviction" && !self.warned_of_eviction.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                node = self.pool.node(),
-                policy,
-                "this server evicts keys when its memory is full, and locks are the first to go; \
-                 set maxmemory-policy to noeviction",
-            );
-        }
+/// Reports whether the server may evict locks when its memory is full.
+pub(crate) async fn check_eviction(server: &Node, link: &Link, inbox: &Inbox) {
+    let Some(policy) = eviction_policy(link).await else { return };
+    inbox.notice(&Notice::EvictionPolicy { node: server.name(), policy: &policy });
+    if policy != "noeviction" && !server.warned_of_eviction.swap(true, Ordering::Relaxed) {
+        tracing::warn!(
+            node = server.name(),
+            policy,
+            "this server evicts keys when its memory is full, and locks are the first to go; \
+             set maxmemory-policy to noeviction",
+        );
     }
+}
 
-    /// Reports what may change while the server is connected to.
-    pub(crate) async fn check_state(&self, link: &Link, inbox: &Inbox) {
-        self.check_replication(link, inbox).await;
-        self.check_server(link, inbox).await;
-        if self.cluster.is_some()
-            && let Some(slots) = open_slots(link).await
-        {
-            inbox.notice(&Notice::SlotsOpen { node: self.name(), slots });
-        }
+/// Reports what may change while the server is connected to.
+pub(crate) async fn check_state(server: &Node, link: &Link, inbox: &Inbox) {
+    check_replication(server, link, inbox).await;
+    check_server(server, link, inbox).await;
+    if server.cluster.is_some()
+        && let Some(slots) = open_slots(link).await
+    {
+        inbox.notice(&Notice::SlotsOpen { node: server.name(), slots });
     }
+}
 
-    /// Reports which server it is: two may have one name.
-    async fn check_server(&self, link: &Link, inbox: &Inbox) {
-        let (Some(id), Some(version)) = (self.pool.history.name(), version(link).await) else { return };
-        let kind = match self.pool.place() {
-            _ if self.cluster.is_some() => "cluster",
-            Place::Fixed(_) => "server",
-            Place::Sentinels(_) => "sentinel",
-        };
-        inbox.notice(&Notice::Server { node: self.name(), id: &id, version: &version, kind });
-    }
+/// Reports which server it is: two may have one name.
+async fn check_server(server: &Node, link: &Link, inbox: &Inbox) {
+    let (Some(id), Some(version)) = (server.pool.history.name(), version(link).await) else { return };
+    let kind = match &server.pool.place {
+        _ if server.cluster.is_some() => "cluster",
+        Place::Fixed(_) => "server",
+        Place::Sentinels(_) => "sentinel",
+    };
+    inbox.notice(&Notice::Server { node: server.name(), id: &id, version: &version, kind });
+}
 
-    /// Reports who has a copy of the locks, and whether a failover may lose some.
-    async fn check_replication(&self, link: &Link, inbox: &Inbox) {
-        let Some((replicas, min_replicas)) = replication(link).await else { return };
-        let node = self.name();
-        inbox.notice(&Notice::Replication { node, replicas, min_replicas });
-        let is_unguarded = replicas > 0 && min_replicas == 0 && self.durability == Durability::Master;
-        if is_unguarded && !self.warned_of_replicas.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                node,
-                replicas,
-                "a failover of this server may lose locks that are held; set min-replicas-to-write 1, or add acks=1 to \
-                 the URL",
-            );
-        }
+/// Reports who has a copy of the locks, and whether a failover may lose some.
+async fn check_replication(server: &Node, link: &Link, inbox: &Inbox) {
+    let Some((replicas, min_replicas)) = replication(link).await else { return };
+    let node = server.name();
+    inbox.notice(&Notice::Replication { node, replicas, min_replicas });
+    let is_unguarded = replicas > 0 && min_replicas == 0 && server.durability == Durability::Master;
+    if is_unguarded && !server.warned_of_replicas.swap(true, Ordering::Relaxed) {
+        tracing::warn!(
+            node,
+            replicas,
+            "a failover of this server may lose locks that are held; set min-replicas-to-write 1, or add acks=1 to \
+             the URL",
+        );
     }
 }
 

@@ -7,31 +7,34 @@ use std::time::Duration;
 use redis::RedisError;
 use tokio::sync::Notify;
 
-use crate::clock::Floor;
+use crate::batch::coalesce::{Coalescer, Flush};
+use crate::batch::exchange::{Answer, Call};
+use crate::connection::connect::Target;
+use crate::connection::redirect::{Redirections, Refusal};
+use crate::connection::slots::Found;
 use crate::error;
-use crate::keys::Keys;
-use crate::keys::hash_slot::slot_of;
-use crate::place::common::Common;
-use crate::place::discovery::Place;
-use crate::place::redirect::{Redirections, Refusal};
-use crate::place::repeats::Repeats;
-use crate::place::slots::Found;
+use crate::protocol::clock::Floor;
+use crate::protocol::keys::Keys;
+use crate::protocol::keys::hash_slot::slot_of;
+use crate::protocol::steps::script::Eval;
+use crate::sentinel::place::Place;
 use crate::server::changes::{ChangeListeners, Sleepers};
 use crate::server::collisions::Collisions;
-use crate::server::pool::Pool;
-use crate::server::renewals::Renewals;
+use crate::server::common::Common;
+use crate::server::pool::{Pool, Renewals};
+use crate::server::repeats::Repeats;
 use crate::server::rounds::Rounds;
 use crate::server::slot_inboxes::SlotInboxes;
-use crate::steps::script::Eval;
-use crate::wire::coalesce::{Coalescer, Flush};
-use crate::wire::connect::Target;
-use crate::wire::exchange::{Answer, Call};
 use lock_store::contract::backend::{AcquireRequest, Inbox};
 use lock_store::types::error::{LockError, Result};
 use lock_store::types::key::LockKey;
 use lock_store::types::options::Durability;
+use lock_store::types::system::backoff::Backoff;
 use lock_store::types::system::clock::Clock;
-use lock_store::types::system::sync::{Mutex, MutexGuard};
+use lock_store::types::system::sync::Mutex;
+
+/// The upper limits of the pause before reconnecting: the first, and the longest.
+pub(crate) const BACKOFF: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
 
 /// How often there is reason to look at a cluster while one of its masters does not answer.
 const DOUBT_EVERY: Duration = Duration::from_millis(100);
@@ -99,12 +102,7 @@ pub(crate) struct Node {
 impl Node {
     #[cfg(feature = "inspect")]
     pub(crate) fn at(target: Target) -> Self {
-        Self::found_at(Place::Fixed(Box::new(target)), Durability::Master)
-    }
-
-    /// Makes the one node of a store, wherever its server is now.
-    pub(crate) fn found_at(place: Place, durability: Durability) -> Self {
-        Self::new(place, durability, None)
+        Self::new(Place::Fixed(Box::new(target)), Durability::Master, None)
     }
 
     /// Makes a node of a cluster.
@@ -112,7 +110,8 @@ impl Node {
         Self::new(Place::Fixed(Box::new(target)), durability, Some(Arc::clone(cluster)))
     }
 
-    fn new(place: Place, durability: Durability, cluster: Option<Arc<Common>>) -> Self {
+    /// Makes a node, wherever its server is now. One of a cluster has `cluster`.
+    pub(crate) fn new(place: Place, durability: Durability, cluster: Option<Arc<Common>>) -> Self {
         Self {
             repeats: cluster.as_ref().map_or_else(Arc::default, |cluster| Arc::clone(&cluster.repeats)),
             taken_over: Notify::new(),
@@ -155,33 +154,29 @@ impl Node {
         }
     }
 
-    fn found(&self) -> MutexGuard<'_, Found> {
-        self.found.lock()
-    }
-
     /// Notes what a look at the cluster found.
     pub(crate) fn note_found(&self, found: Found) {
-        *self.found() = found;
+        *self.found.lock() = found;
     }
 
     /// Returns slots that this master of a cluster served when it was looked at.
     pub(crate) fn settled_slots(&self) -> impl Iterator<Item = u16> + use<> {
-        let ends = self.found().ends();
+        let ends = self.found.lock().ends();
         ends.into_iter().flat_map(|(first, last)| [first, last])
     }
 
     /// Returns whether a key is served here, as far as is known.
     pub(crate) fn serves(&self, key: &LockKey) -> bool {
-        self.cluster.is_none() || self.found().has(slot_of(key))
+        self.cluster.is_none() || self.found.lock().has(slot_of(key))
     }
 
     /// Returns how many replicas there are that could take over, if anybody knows them all. A master of a cluster is
     /// asked in each round; this is how many it had.
     pub(crate) fn replicas(&self) -> Result<u64> {
         if self.cluster.is_none() {
-            return self.pool.place().replicas();
+            return self.pool.place.replicas();
         }
-        Ok(self.rounds.replicas().unwrap_or_else(|| self.found().replicas))
+        Ok(self.rounds.replicas().unwrap_or_else(|| self.found.lock().replicas))
     }
 
     /// Notes that it may be gone, and has the cluster find out.
@@ -198,6 +193,15 @@ impl Node {
         loop {
             self.doubt();
             clock.sleep_until(clock.now().after(DOUBT_EVERY)).await;
+        }
+    }
+
+    /// Waits a little before the server is connected to again, unless it is found at another address.
+    pub(crate) async fn pause(&self, backoff: &mut Backoff) {
+        let clock = Clock::system();
+        tokio::select! {
+            () = clock.sleep_until(clock.now().after(backoff.pause())) => {}
+            () = self.pool.place.moved() => {}
         }
     }
 
@@ -223,19 +227,15 @@ impl Node {
     /// Says that grants of this server reach an inbox, until the result is dropped.
     pub(crate) fn hears<'a>(&'a self, inbox: &'a Inbox) -> Hearing<'a> {
         if self.cluster.is_some() {
-            self.hearing().push(Arc::clone(inbox.id()));
+            self.hearing.lock().push(Arc::clone(inbox.id()));
         }
         inbox.set_open(true);
         Hearing { node: self, inbox }
     }
 
-    fn hearing(&self) -> MutexGuard<'_, Vec<Arc<str>>> {
-        self.hearing.lock()
-    }
-
     /// Returns whether grants of this master reach the inbox of a request that is to queue.
     pub(crate) fn is_heard(&self, request: &AcquireRequest) -> bool {
-        request.ticket.as_ref().is_none_or(|ticket| self.hearing().contains(&ticket.inbox))
+        request.ticket.as_ref().is_none_or(|ticket| self.hearing.lock().contains(&ticket.inbox))
     }
 
     pub(crate) fn is_suspect(&self) -> bool {
@@ -244,19 +244,19 @@ impl Node {
 
     /// Returns the server's name, without credentials.
     pub(crate) fn name(&self) -> &str {
-        self.pool.node()
+        self.pool.place.name()
     }
 
     pub(crate) fn failed(&self, op: &str, error: &RedisError) -> LockError {
         let text = format!("{} {}", error.code().unwrap_or_default(), error.detail().unwrap_or_default());
         self.retire_if_demoted(&text);
-        self.explained(error::executing(self.pool.node(), op, error), &text)
+        self.explained(error::executing(self.name(), op, error), &text)
     }
 
     /// The same for an error that a script answered.
     pub(crate) fn script_failed(&self, op: &str, text: &str) -> LockError {
         self.retire_if_demoted(text);
-        self.explained(error::answered(self.pool.node(), op, text), text)
+        self.explained(error::answered(self.name(), op, text), text)
     }
 
     /// Attaches what a refusal says about where the command belongs.
@@ -285,7 +285,7 @@ impl Node {
     }
 
     pub(crate) fn unreadable(&self, op: &str) -> LockError {
-        error::unreadable(self.pool.node(), op)
+        error::unreadable(self.name(), op)
     }
 }
 
@@ -302,7 +302,7 @@ impl Drop for Hearing<'_> {
             return;
         }
         // Other masters may still be heard.
-        let mut hearing = self.node.hearing();
+        let mut hearing = self.node.hearing.lock();
         if let Some(at) = hearing.iter().position(|id| id == self.inbox.id()) {
             hearing.swap_remove(at);
         }

@@ -11,20 +11,19 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
-use redis::{Cmd, RedisError};
 use tokio::runtime::{Handle, Id};
 use tokio::sync::watch;
 
-use crate::place::discovery::Place;
-use crate::place::history::History;
-use crate::wire::coalesce::Coalescer;
-use crate::wire::connect::Target;
-use crate::wire::greeting::Greeting;
-use crate::wire::link::Link;
-use crate::wire::unsettled::Unsettled;
+use crate::batch::coalesce::Coalescer;
+use crate::batch::unsettled::Unsettled;
+use crate::connection::connect::Target;
+use crate::connection::greeting::Greeting;
+use crate::connection::link::Link;
+use crate::sentinel::place::Place;
+use crate::server::history::History;
 use lock_store::types::error::{LockError, Result};
 use lock_store::types::system::clock::{Clock, Timestamp};
-use lock_store::types::system::sync::{Mutex, MutexGuard};
+use lock_store::types::system::sync::Mutex;
 
 /// How often connections are replaced at most because the server is not a master.
 const RETIRE_EVERY: Duration = Duration::from_secs(1);
@@ -32,7 +31,8 @@ const RETIRE_EVERY: Duration = Duration::from_secs(1);
 /// The connections of one store.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    place: Place,
+    /// Where the server is found.
+    pub(crate) place: Place,
     pub(crate) history: Arc<History>,
     slots: Arc<Slots>,
     pub(crate) unsettled: Arc<Unsettled>,
@@ -72,18 +72,9 @@ impl Pool {
         }
     }
 
-    pub(crate) fn node(&self) -> &str {
-        self.place.name()
-    }
-
     /// Returns how servers are reached: credentials, TLS and database.
     pub(crate) fn target(&self) -> &Target {
         self.place.target()
-    }
-
-    /// Returns where the server is found.
-    pub(crate) fn place(&self) -> &Place {
-        &self.place
     }
 
     /// Returns a number for one more connection of the store.
@@ -116,7 +107,7 @@ impl Pool {
                 Ok(Some(known)) => known.clone(),
                 Ok(None) | Err(_) => Err(LockError::not_executed(format!(
                     "the tokio runtime that was connecting to {} is shutting down; ask from one that keeps running",
-                    self.node(),
+                    self.place.name(),
                 ))),
             };
             // The server was found to be no master while it was opened: another one leads elsewhere.
@@ -132,7 +123,7 @@ impl Pool {
         // Dropped after the lock.
         let mut _retired = None;
         let (generation, publish, outcome) = {
-            let mut slots = self.slots.lock();
+            let mut slots = self.slots.by_runtime.lock();
             let entry = slots.entry(runtime.id());
             if let Entry::Occupied(found) = &entry
                 && found.get().is_usable(&self.slots)
@@ -165,7 +156,7 @@ impl Pool {
         // the panic becomes an answer and does not end the caller.
         let opened_at = Clock::system().now();
         let opening = runtime.spawn(async move { place.open(presence).await });
-        let node = self.node().to_owned();
+        let node = self.place.name().to_owned();
         runtime.spawn(async move {
             let opened = match opening.await {
                 Ok(Ok(Greeting { connection, time, client, cluster, history: found, refuses_release, moves })) => {
@@ -207,7 +198,7 @@ impl Pool {
 
     /// Closes every connection that is not in use. The next caller opens another.
     pub(crate) fn close(&self) {
-        let _dropped_after_the_lock = std::mem::take(&mut *self.slots.lock());
+        let _dropped_after_the_lock = std::mem::take(&mut *self.slots.by_runtime.lock());
     }
 
     /// Closes every connection if nobody has asked for one since the last call.
@@ -222,32 +213,23 @@ impl Pool {
         self.slots.retired.subscribe()
     }
 
-    /// Sends a command over every open connection, and returns what was refused.
-    pub(crate) async fn send_to_all(&self, command: &Cmd) -> Vec<RedisError> {
+    /// Returns every open connection.
+    pub(crate) fn open_connections(&self) -> Vec<Arc<Coalescer>> {
         let open = |slot: &Slot| slot.outcome.borrow().as_ref()?.as_ref().ok().cloned();
-        let all: Vec<_> = self.slots.lock().values().filter_map(open).collect();
-        let mut refused = Vec::new();
-        for connection in all {
-            refused.extend(connection.link.send(command).await.err());
-        }
-        refused
+        self.slots.by_runtime.lock().values().filter_map(open).collect()
     }
 
     /// Returns how many runtimes have a connection, open or being opened.
     #[cfg(any(test, feature = "test-util"))]
     pub(crate) fn connections(&self) -> usize {
-        self.slots.lock().len()
+        self.slots.by_runtime.lock().len()
     }
 }
 
 impl Slots {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Id, Slot, RandomState>> {
-        self.by_runtime.lock()
-    }
-
     /// Returns the connection of a runtime, if it is open and should be used.
     fn open(&self, runtime: Id, now: Timestamp) -> Option<Arc<Coalescer>> {
-        match self.lock().get(&runtime)?.outcome.borrow().as_ref()? {
+        match self.by_runtime.lock().get(&runtime)?.outcome.borrow().as_ref()? {
             Ok(open) if self.serves(&open.link, now) => Some(Arc::clone(open)),
             _ => None,
         }
@@ -259,7 +241,7 @@ impl Slots {
     }
 
     fn forget(&self, runtime: Id, generation: u64) {
-        let _dropped_after_the_lock = match self.lock().entry(runtime) {
+        let _dropped_after_the_lock = match self.by_runtime.lock().entry(runtime) {
             Entry::Occupied(found) if found.get().generation == generation => Some(found.remove()),
             _ => None,
         };
@@ -291,6 +273,47 @@ impl Drop for Presence {
     fn drop(&mut self) {
         if let Some(slots) = self.slots.upgrade() {
             slots.forget(self.runtime, self.generation);
+        }
+    }
+}
+
+/// The renewals of one server.
+#[derive(Debug)]
+pub(crate) struct Renewals {
+    /// The connections that carry renewals and nothing else: one for each keeper, open while leases are renewed over it.
+    pub(crate) pool: Pool,
+    /// The runtimes of the keepers.
+    keepers: Mutex<Vec<Id>>,
+}
+
+impl Renewals {
+    pub(crate) fn new(place: Place) -> Self {
+        Self { pool: Pool::new(place), keepers: Mutex::default() }
+    }
+
+    /// Says that a keeper runs on this runtime, until the result is dropped.
+    pub(crate) fn keep_here(&self) -> Kept<'_> {
+        let runtime = Handle::current().id();
+        self.keepers.lock().push(runtime);
+        Kept { renewals: self, runtime }
+    }
+
+    pub(crate) fn are_kept_here(&self) -> bool {
+        Handle::try_current().is_ok_and(|runtime| self.keepers.lock().contains(&runtime.id()))
+    }
+}
+
+/// Says that a keeper runs on a runtime.
+pub(crate) struct Kept<'a> {
+    renewals: &'a Renewals,
+    runtime: Id,
+}
+
+impl Drop for Kept<'_> {
+    fn drop(&mut self) {
+        let mut keepers = self.renewals.keepers.lock();
+        if let Some(at) = keepers.iter().position(|runtime| *runtime == self.runtime) {
+            keepers.swap_remove(at);
         }
     }
 }

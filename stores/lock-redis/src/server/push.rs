@@ -5,11 +5,10 @@ use redis::{PushInfo, PushKind, Value};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 
+use crate::connection::link::{Link, ServerTime};
+use crate::protocol::{keys, steps};
 use crate::server::changes::Opened;
-use crate::server::keep::BACKOFF;
-use crate::server::node::Node;
-use crate::wire::link::{Link, ServerTime};
-use crate::{keys, steps};
+use crate::server::node::{BACKOFF, Node};
 use lock_store::contract::backend::Inbox;
 use lock_store::types::error::LockErrorKind;
 use lock_store::types::key::LockKey;
@@ -25,7 +24,7 @@ impl Node {
         loop {
             let mut retirements = self.pool.retirements();
             let begun = clock.now();
-            match self.pool.place().listen(&[&channel, keys::REVOKED]).await {
+            match self.pool.place.listen(&[&channel, keys::REVOKED]).await {
                 Ok(mut listening) => {
                     self.pool.history.observe(listening.history.as_ref());
                     // The connection ends when the last handle to it goes, and with it what waits for that.
@@ -47,7 +46,7 @@ impl Node {
                     tokio::select! {
                         () = self.hear(&mut listening.pushes, inbox) => {}
                         () = opened.listener.prove_alive(&self.sleepers) => {}
-                        () = opened.listener.keep_tracking(&self.listeners, inbox, self.pool.node()) => {}
+                        () = opened.listener.keep_tracking(&self.listeners, inbox, self.name()) => {}
                         () = moved => {}
                         _ = retirements.changed() => {}
                     }
@@ -62,7 +61,7 @@ impl Node {
                     if error.kind() == LockErrorKind::Misconfigured {
                         self.listeners.refuse();
                     }
-                    tracing::debug!(node = self.pool.node(), %error, "cannot listen for grants");
+                    tracing::debug!(node = self.name(), %error, "cannot listen for grants");
                 }
             }
             self.pause(&mut backoff).await;

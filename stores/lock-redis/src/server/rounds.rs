@@ -11,21 +11,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use redis::{Cmd, RedisError, Value};
+use redis::{RedisError, Value};
 use tokio::runtime::{Handle, Id};
 use tokio::sync::watch;
 
+use crate::batch::coalesce::Coalescer;
+use crate::connection::link::Link;
+use crate::connection::slots::Topology;
 use crate::error;
-use crate::keys::hash_slot::slot_of_name;
-use crate::place::discovery::Place;
-use crate::place::slots::Topology;
+use crate::protocol::keys::hash_slot::slot_of_name;
+use crate::sentinel::place::Place;
 use crate::server::pool::Pool;
-use crate::wire::link::Link;
 use lock_store::contract::backend::Inbox;
 use lock_store::contract::event::Notice;
 use lock_store::types::error::{LockError, Result};
 use lock_store::types::system::clock::Clock;
-use lock_store::types::system::sync::{Mutex, MutexGuard};
+use lock_store::types::system::sync::Mutex;
 
 /// How long one round waits for confirmations, in ms.
 const ROUND: u64 = 1000;
@@ -94,10 +95,6 @@ impl Rounds {
         }
     }
 
-    fn gathering(&self) -> MutexGuard<'_, Gathering> {
-        self.gathering.lock()
-    }
-
     /// Joins the next round that begins.
     pub(crate) fn join(
         self: &Arc<Self>,
@@ -105,7 +102,7 @@ impl Rounds {
         wanted: Wanted,
         markers: impl FnOnce() -> Vec<String>,
     ) -> watch::Receiver<Outcome> {
-        let mut gathering = self.gathering();
+        let mut gathering = self.gathering.lock();
         let entry = gathering.entry((runtime.id(), wanted));
         if let Entry::Occupied(entry) = &entry
             && let Some(round) = entry.get()
@@ -138,14 +135,9 @@ impl Rounds {
         pool
     }
 
-    /// Sends a command over every open connection, and returns what was refused.
-    pub(crate) async fn send_to_all(&self, command: &Cmd) -> Vec<RedisError> {
-        let pools: Vec<_> = self.pools.lock().iter().map(|(_, pool)| Arc::clone(pool)).collect();
-        let mut refused = Vec::new();
-        for pool in pools {
-            refused.extend(pool.send_to_all(command).await);
-        }
-        refused
+    /// Returns every open connection.
+    pub(crate) fn open_connections(&self) -> Vec<Arc<Coalescer>> {
+        self.pools.lock().iter().flat_map(|(_, pool)| pool.open_connections()).collect()
     }
 
     /// Makes one round, and another for replicas that have come meanwhile. Returns the history of the server that
@@ -303,7 +295,7 @@ impl Worker {
     async fn run(&self) {
         loop {
             let round = {
-                let mut gathering = self.rounds.gathering();
+                let mut gathering = self.rounds.gathering.lock();
                 match gathering.get_mut(&(self.runtime, self.wanted)).and_then(Option::take) {
                     Some(round) => round,
                     None => {
@@ -323,6 +315,6 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         // Also when its runtime shuts down in the middle.
-        self.rounds.gathering().remove(&(self.runtime, self.wanted));
+        self.rounds.gathering.lock().remove(&(self.runtime, self.wanted));
     }
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 
 use lock_store::contract::backend::Inbox;
-use lock_store::types::system::sync::{Mutex, MutexGuard};
+use lock_store::types::system::sync::Mutex;
 
 /// The slots of one master in which claims wait, for each process that listens.
 #[derive(Debug, Default)]
@@ -32,9 +32,9 @@ pub(crate) struct Slots {
 impl SlotInboxes {
     /// Has a process listen in a slot, in which a claim of it waits now.
     pub(crate) fn open(&self, inbox: &str, slot: u16) {
-        let slots = self.all().iter().find(|slots| *slots.inbox == *inbox).cloned();
+        let slots = self.0.lock().iter().find(|slots| *slots.inbox == *inbox).cloned();
         if let Some(slots) = slots
-            && slots.asked().insert(slot, true).is_none()
+            && slots.asked.lock().insert(slot, true).is_none()
         {
             slots.added.notify_one();
         }
@@ -42,19 +42,15 @@ impl SlotInboxes {
 
     /// Opens every connection again, with new credentials.
     pub(crate) fn reopen(&self) {
-        self.all().iter().for_each(|slots| slots.credentials.notify_waiters());
+        self.0.lock().iter().for_each(|slots| slots.credentials.notify_waiters());
     }
 
     /// Takes note of the slots of one process, until the result is dropped.
     pub(crate) fn of<'a>(&'a self, inbox: &Inbox) -> Listed<'a> {
         let (inbox, asked) = (Arc::clone(inbox.id()), Mutex::default());
         let slots = Arc::new(Slots { inbox, asked, added: Notify::new(), credentials: Notify::new() });
-        self.all().push(Arc::clone(&slots));
+        self.0.lock().push(Arc::clone(&slots));
         Listed { all: self, slots }
-    }
-
-    fn all(&self) -> MutexGuard<'_, Vec<Arc<Slots>>> {
-        self.0.lock()
     }
 }
 
@@ -66,21 +62,17 @@ pub(crate) struct Listed<'a> {
 
 impl Drop for Listed<'_> {
     fn drop(&mut self) {
-        self.all.all().retain(|slots| !Arc::ptr_eq(slots, &self.slots));
+        self.all.0.lock().retain(|slots| !Arc::ptr_eq(slots, &self.slots));
     }
 }
 
 impl Slots {
-    fn asked(&self) -> MutexGuard<'_, HashMap<u16, bool>> {
-        self.asked.lock()
-    }
-
     pub(crate) fn now(&self) -> BTreeSet<u16> {
-        self.asked().keys().copied().collect()
+        self.asked.lock().keys().copied().collect()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.asked().is_empty()
+        self.asked.lock().is_empty()
     }
 
     /// Waits until there is one.
@@ -92,11 +84,11 @@ impl Slots {
 
     /// Gives one up. Returns whether it was there.
     pub(crate) fn remove(&self, slot: u16) -> bool {
-        self.asked().remove(&slot).is_some()
+        self.asked.lock().remove(&slot).is_some()
     }
 
     /// Gives up those in which nobody has asked for a place since the last round.
     pub(crate) fn end_round(&self) {
-        self.asked().retain(|_, asked| mem::take(asked));
+        self.asked.lock().retain(|_, asked| mem::take(asked));
     }
 }

@@ -14,14 +14,13 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, PushInfo, PushKind, Value};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use crate::keys::{inbox_of_slot, slot_of_inbox};
-use crate::place::redirect::Refusal;
-use crate::server::keep::BACKOFF;
-use crate::server::node::Node;
+use crate::connection::redirect::Refusal;
+use crate::protocol::keys::{inbox_of_slot, slot_of_inbox};
+use crate::server::node::{BACKOFF, Node};
 use crate::server::slot_inboxes::Slots;
 use lock_store::contract::backend::Inbox;
 use lock_store::types::system::clock::Clock;
-use lock_store::types::system::sync::{Mutex, MutexGuard};
+use lock_store::types::system::sync::Mutex;
 
 /// How often slots are given up in which nobody has waited since the last time; and how long a server that refuses such
 /// channels is not asked again.
@@ -126,7 +125,7 @@ impl Node {
         slots: &Slots,
         open: &Mutex<BTreeSet<u16>>,
     ) -> Result<(), Over> {
-        let (wanted, open) = (slots.now(), lock(open).clone());
+        let (wanted, open) = (slots.now(), open.lock().clone());
         let opens = wanted.difference(&open).map(|slot| (*slot, PushKind::SSubscribe));
         let closes = open.difference(&wanted).map(|slot| (*slot, PushKind::SUnsubscribe));
         let changes: Vec<_> = opens.chain(closes).collect();
@@ -167,9 +166,9 @@ impl Node {
         while let Some(PushInfo { kind, data }) = pushes.recv().await {
             match (kind, data.as_slice(), slot_of(&data)) {
                 (PushKind::SMessage, [_, Value::BulkString(text)], _) => self.receive(text, inbox),
-                (PushKind::SSubscribe, _, Some(slot)) => drop(lock(open).insert(slot)),
+                (PushKind::SSubscribe, _, Some(slot)) => drop(open.lock().insert(slot)),
                 (PushKind::SUnsubscribe, _, Some(slot)) => {
-                    lock(open).remove(&slot);
+                    open.lock().remove(&slot);
                     // Unless it was asked for, another master serves the slot.
                     self.leave(slots, slot);
                 }
@@ -199,8 +198,4 @@ impl Node {
 /// Returns the slot of the channel that a message of the server is about.
 fn slot_of(message: &[Value]) -> Option<u16> {
     if let Some(Value::BulkString(channel)) = message.first() { slot_of_inbox(channel) } else { None }
-}
-
-fn lock(open: &Mutex<BTreeSet<u16>>) -> MutexGuard<'_, BTreeSet<u16>> {
-    open.lock()
 }

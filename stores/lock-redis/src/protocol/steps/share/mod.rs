@@ -1,0 +1,186 @@
+//! `share.lua`: takes, renews and downgrades what claims share, and lists who holds it.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use redis::Value;
+
+use crate::protocol::clock;
+use crate::protocol::keys::Keys;
+use crate::protocol::steps::lib::{CLOCK, ENTRY, QUEUE};
+use crate::protocol::steps::lock::acquire::Acquire;
+use crate::protocol::steps::script::{Eval, Script};
+use crate::protocol::steps::step::{Read, Step, Unread};
+use crate::protocol::value;
+use lock_store::contract::backend::{Claim, Renewal};
+use lock_store::types::fencing::FencingToken;
+use lock_store::types::key::LockKey;
+use lock_store::types::mode::Mode;
+use lock_store::types::options::command_timeout;
+use lock_store::types::owner::{Holder, OwnerId};
+
+static SCRIPT: LazyLock<Script> =
+    LazyLock::new(|| Script::new(&[&[CLOCK, ENTRY], &QUEUE, &[include_str!("share.lua")]]));
+
+fn step(keys: &Keys, clock: &str, name: &str) -> Eval {
+    let [lock, queue, waiters] = keys.all();
+    Eval::new(&SCRIPT, [lock, queue, waiters, clock].into_iter()).with(|arguments| {
+        arguments.arg(name);
+    })
+}
+
+/// Writes a mode as the scripts read it.
+fn mode(mode: Mode) -> String {
+    match mode {
+        Mode::Exclusive => "x".to_owned(),
+        Mode::Shared { units, limit } => format!("s{units}/{limit}"),
+    }
+}
+
+/// Takes a lock, where it or the claim that ends is shared.
+pub(crate) fn acquire(acquire: &Acquire<'_>) -> Eval {
+    step(acquire.keys, acquire.clock, "take").with(|arguments| {
+        acquire.write(arguments, |arguments| {
+            arguments.arg(mode(acquire.request.claim.mode)).arg(acquire.history.map_or_else(String::new, number));
+        });
+    })
+}
+
+/// Returns the number by which phases know the history of a server.
+fn number(history: &str) -> String {
+    let number = history.get(..6).and_then(|digits| u32::from_str_radix(digits, 16).ok());
+    number.map_or_else(String::new, |number| number.to_string())
+}
+
+/// Renews a claim that shares a lock.
+pub(crate) struct RenewShared<'a>(pub(crate) &'a Claim);
+
+impl Step for RenewShared<'_> {
+    type Answer = Renewal;
+    const OP: &'static str = "renew";
+    const RENEWS: bool = true;
+
+    fn lock(&self) -> &LockKey {
+        &self.0.key
+    }
+
+    fn within(&self) -> Duration {
+        command_timeout(self.0.ttl)
+    }
+
+    fn call(&self, keys: &Keys, clock: &str) -> Eval {
+        let claim = self.0;
+        step(keys, clock, "renew").with(|arguments| {
+            let known = claim.token != FencingToken::default();
+            arguments.arg(&claim.owner.digits()).arg(value::millis(claim.ttl));
+            arguments.arg(if known { clock::of_phase(claim.token) } else { String::new() });
+        })
+    }
+
+    fn read(&self, answer: &Value) -> Read<Renewal> {
+        renewed(answer)
+    }
+}
+
+/// Returns whether what lies at a lock is the phase of a claim, or the claim's alone.
+pub(crate) fn may_hold(value: &[u8], claim: &Claim) -> bool {
+    let text = String::from_utf8_lossy(value);
+    let mut parts = text.split('|');
+    let (head, token) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    // Behind the name of the lock and the history: the token of before a failover.
+    let first = parts.nth(6).unwrap_or_default();
+    let known = claim.token != FencingToken::default();
+    head == claim.owner.to_hex()
+        || head.starts_with("shared") && (!known || [token, first].contains(&&*clock::of_phase(claim.token)))
+}
+
+/// Makes an exclusive claim one that shares its lock. The claim is as it will be, the token the last that it was given.
+pub(crate) struct ToShared<'a>(pub(crate) &'a Claim, pub(crate) FencingToken);
+
+impl Step for ToShared<'_> {
+    type Answer = Renewal;
+    const OP: &'static str = "downgrade";
+
+    fn lock(&self) -> &LockKey {
+        &self.0.key
+    }
+
+    fn call(&self, keys: &Keys, clock: &str) -> Eval {
+        let Self(claim, token) = self;
+        step(keys, clock, "downgrade").with(|arguments| {
+            arguments.arg(&claim.owner.digits()).arg(value::millis(claim.ttl)).arg(mode(claim.mode));
+            arguments.arg(clock::of_phase(*token));
+        })
+    }
+
+    fn read(&self, answer: &Value) -> Read<Renewal> {
+        renewed(answer)
+    }
+}
+
+/// Reads the answer to one of those two.
+fn renewed(answer: &Value) -> Read<Renewal> {
+    match answer {
+        Value::Int(0) => Ok(Renewal::Lost),
+        Value::Int(1) => Ok(Renewal::Renewed),
+        Value::Int(2) => Ok(Renewal::Wanted),
+        Value::BulkString(text) => Err(match text.split_first() {
+            Some((b'e', error)) => Unread::Failed(String::from_utf8_lossy(error).into_owned()),
+            // As the server says it of any command.
+            Some((b't', name)) => Unread::Failed(format!("WRONGTYPE {}", String::from_utf8_lossy(name))),
+            _ => Unread::Nonsense,
+        }),
+        _ => Err(Unread::Nonsense),
+    }
+}
+
+/// How many holders one step lists.
+pub(crate) const PAGE: usize = 512;
+
+/// Lists holders, without the first of them.
+pub(crate) struct ListSharers<'a>(pub(crate) &'a LockKey, pub(crate) usize);
+
+impl Step for ListSharers<'_> {
+    /// The claims that share the lock, and how many were listed. Some of them may have left.
+    type Answer = (Vec<Holder>, usize);
+    const OP: &'static str = "look at the holders";
+
+    fn lock(&self) -> &LockKey {
+        self.0
+    }
+
+    fn call(&self, keys: &Keys, clock: &str) -> Eval {
+        step(keys, clock, "list").with(|arguments| {
+            arguments.arg(self.1);
+        })
+    }
+
+    fn read(&self, answer: &Value) -> Read<Self::Answer> {
+        listed(answer).ok_or(Unread::Nonsense)
+    }
+}
+
+/// `None` if it cannot be read.
+fn listed(answer: &Value) -> Option<(Vec<Holder>, usize)> {
+    let Value::Array(parts) = answer else { return None };
+    let (Value::Int(now), holders) = parts.split_first()? else { return None };
+    let now_ms = *now / 1000;
+    let read = |holder: &[Value]| {
+        let [Value::BulkString(owner), Value::BulkString(score), Value::BulkString(entry)] = holder else {
+            return None;
+        };
+        let owner = std::str::from_utf8(owner).ok()?;
+        let score: f64 = std::str::from_utf8(score).ok()?.parse().ok()?;
+        #[expect(clippy::cast_possible_truncation, reason = "milliseconds since 1970")]
+        let left = u64::try_from(-score as i64 - now_ms).unwrap_or(0);
+        let mut holder = Holder::foreign(Some(Duration::from_millis(left)));
+        // Released, but kept for the rest of its `min_hold`.
+        let is_kept = owner.starts_with(&"0".repeat(16));
+        holder.owner = OwnerId::from_hex(owner);
+        holder.info = value::waiter(entry).map(|(info, _)| info);
+        Some((left > 0).then_some(if is_kept { holder.kept() } else { holder }))
+    };
+    let holders: Option<Vec<_>> = holders.chunks(3).map(read).collect();
+    let (holders, listed) = (holders?, parts.len() / 3);
+    Some((holders.into_iter().flatten().collect(), listed))
+}

@@ -1,0 +1,136 @@
+//! Where the one server of a store is: at the address of its URL, or where its sentinels say.
+
+use std::fmt;
+use std::future::pending;
+use std::sync::Arc;
+
+use crate::connection::connect::{Settings, Target};
+use crate::connection::greeting::{Greeting, Listening};
+use crate::sentinel::Sentinels;
+use lock_store::types::error::{LockError, Result};
+use lock_store::types::options::Durability;
+use lock_store::types::url::StoreUrl;
+
+/// Where a server is found.
+#[derive(Clone)]
+pub(crate) enum Place {
+    /// Always at the same address.
+    Fixed(Box<Target>),
+    /// Where the sentinels say that the master is.
+    Sentinels(Arc<Sentinels>),
+}
+
+impl Place {
+    /// Reads a URL. Opens nothing.
+    pub(crate) fn parse(url: &StoreUrl, settings: Settings, durability: Durability) -> Result<Self> {
+        Ok(match url.scheme() {
+            "redis+sentinel" | "rediss+sentinel" => Self::Sentinels(Arc::new(Sentinels::parse(url, settings)?)),
+            _ if durability == Durability::AllReplicas => return Err(all_of_unknown()),
+            _ => Self::Fixed(Box::new(Target::parse(&url.to_text(), settings)?)),
+        })
+    }
+
+    /// Returns how many replicas there are that could take over, if anybody knows them all.
+    pub(crate) fn replicas(&self) -> Result<u64> {
+        match self {
+            Self::Fixed(_) => Err(all_of_unknown()),
+            Self::Sentinels(sentinels) => sentinels.replicas(),
+        }
+    }
+
+    /// Returns the name of the server, which stays the same when its address changes. Never a credential.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Fixed(target) => target.node(),
+            Self::Sentinels(sentinels) => sentinels.name(),
+        }
+    }
+
+    /// Returns how servers are reached: credentials, TLS and database. Its address may be that of another server.
+    pub(crate) fn target(&self) -> &Target {
+        match self {
+            Self::Fixed(target) => target,
+            Self::Sentinels(sentinels) => sentinels.template(),
+        }
+    }
+
+    /// Opens a connection. The driver of the connection owns `presence`.
+    pub(crate) async fn open<P: Send + Sync + 'static>(&self, presence: P) -> Result<Greeting> {
+        match self {
+            Self::Fixed(target) => target.open(presence).await,
+            Self::Sentinels(sentinels) => {
+                let presence = Arc::new(presence);
+                let open = |target: Arc<Target>| {
+                    let presence = Arc::clone(&presence);
+                    async move {
+                        let mut greeting = target.open(presence).await?;
+                        greeting.history.get_or_insert_with(|| target.node().into());
+                        Ok(greeting)
+                    }
+                };
+                let (mut greeting, moves) = sentinels.at_the_master(open).await?;
+                greeting.moves = Some(moves);
+                Ok(greeting)
+            }
+        }
+    }
+
+    /// Opens a connection that listens.
+    pub(crate) async fn listen(&self, channels: &[&str]) -> Result<Listening> {
+        match self {
+            Self::Fixed(target) => target.listen(channels).await,
+            Self::Sentinels(sentinels) => {
+                let listen = |target: Arc<Target>| async move {
+                    let mut listening = target.listen(channels).await?;
+                    listening.history.get_or_insert_with(|| target.node().into());
+                    Ok(listening)
+                };
+                let (mut listening, moves) = sentinels.at_the_master(listen).await?;
+                listening.moves = Some(moves);
+                Ok(listening)
+            }
+        }
+    }
+
+    /// Follows the server from address to address, as far as it is told. Never returns.
+    pub(crate) async fn follow(&self) {
+        match self {
+            Self::Fixed(_) => pending().await,
+            Self::Sentinels(sentinels) => sentinels.hear().await,
+        }
+    }
+
+    /// Waits until the server turns out to be at another address. Never returns if that cannot happen.
+    pub(crate) async fn moved(&self) {
+        match self {
+            Self::Fixed(_) => pending().await,
+            Self::Sentinels(sentinels) => sentinels.moved().await,
+        }
+    }
+}
+
+/// Takes out of a URL where locks must have arrived before they count.
+pub(crate) fn take_durability(url: &mut StoreUrl) -> Result<Durability> {
+    match (url.take("acks")?, url.take("fsync")?) {
+        (None, None) => Ok(Durability::Master),
+        (Some(acks), None) => format!("acks={acks}").parse(),
+        (None, Some(fsync)) => format!("fsync={fsync}").parse(),
+        (Some(_), Some(_)) => Err(LockError::misconfigured(
+            "the Redis URL has both acks and fsync; what is on the disks of replicas is in their memory: keep fsync",
+        )),
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Place({})", self.name())
+    }
+}
+
+/// The error where nobody knows all replicas.
+pub(crate) fn all_of_unknown() -> LockError {
+    LockError::misconfigured(
+        "acks=all takes the URL of sentinels or of a cluster, redis+sentinel://… or redis+cluster://…, which know all \
+         replicas; a server knows only those that are connected: write their number, as in acks=1",
+    )
+}
