@@ -3,6 +3,8 @@
 pub(crate) mod calls;
 mod clock;
 mod cluster;
+#[cfg(feature = "inspect")]
+mod doctor;
 mod error;
 #[cfg(feature = "inspect")]
 #[doc(hidden)]
@@ -11,6 +13,7 @@ mod keys;
 mod masters;
 pub(crate) mod place;
 pub(crate) mod server;
+mod services;
 mod steps;
 mod value;
 pub(crate) mod wire;
@@ -251,6 +254,11 @@ impl LockBackend for RedisStore {
     }
 
     fn marks(&self) -> Option<&impl DoneMarks> {
+        Some(self)
+    }
+
+    #[cfg(feature = "inspect")]
+    fn doctor(&self) -> Option<&impl lock_store::contract::backend::Doctor> {
         Some(self)
     }
 

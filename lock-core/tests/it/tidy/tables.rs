@@ -102,13 +102,13 @@ pub(super) const TABLES: &[Layers] = &[
     Layers {
         source: TESTING,
         within: "servers",
-        modules: &[&["proxy", "reply", "session"], &["server"], &["cluster", "postgres", "sentinel"]],
+        modules: &[&["relative", "reply", "session"], &["proxy"], &["server"], &["cluster", "postgres", "sentinel"]],
     },
     Layers {
         source: REDIS,
         within: "",
         modules: &[
-            &["clock", "value"],
+            &["clock", "services", "value"],
             &["keys"],
             &["error", "steps"],
             &["wire"],
@@ -118,7 +118,7 @@ pub(super) const TABLES: &[Layers] = &[
             &["cluster"],
             // The store itself: its parts are written for it.
             &["masters"],
-            &["inspect lib"],
+            &["doctor inspect lib"],
         ],
     },
     Layers {
@@ -169,6 +169,11 @@ pub(super) const TABLES: &[Layers] = &[
         source: REDIS,
         within: "inspect",
         modules: &[&["servers"], &["jobs", "marks", "topology", "waiters"], &["holders", "scan"], &["release"]],
+    },
+    Layers {
+        source: REDIS,
+        within: "doctor",
+        modules: &[&["judge"], &["probe"], &["commands", "servers", "settings"]],
     },
     Layers {
         source: QUORUM,

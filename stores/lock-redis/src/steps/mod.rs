@@ -32,6 +32,8 @@ pub(crate) use lock::holder::ReadHolder;
 pub(crate) use lock::native::{Taken, draw, read_taken, take};
 pub(crate) use lock::release::{Holding, each_freed, free_one, freed, refusal, release, try_out};
 #[cfg(feature = "inspect")]
+pub(crate) use lock::release::try_out_at;
+#[cfg(feature = "inspect")]
 pub(crate) use lock::release_foreign::release_foreign;
 pub(crate) use lock::renew::{Unrenewed, renew, unrenewed};
 pub(crate) use member::vote::{VoteAnswer, read_lists, read_vote, remember, vote, vouch};

@@ -11,6 +11,7 @@ use std::{mem, vec};
 use redis::{ErrorKind, Pipeline, RedisError, ServerErrorKind, Value};
 
 use crate::keys::{CLOCK, clock_of};
+use crate::services;
 use crate::steps::script::Eval;
 use crate::steps::{self, Holding, NodeTake, Taken};
 use crate::wire::exchange::places::Places;
@@ -326,7 +327,8 @@ impl Link {
     /// Notes that the server is a node of a cluster, if this error shows it. Returns whether that was not known
     /// before.
     pub(crate) fn crosses(&self, error: &RedisError) -> bool {
-        error.code() == Some("CROSSSLOT") && self.note_cluster()
+        let crosses = error.code() == Some("CROSSSLOT") || error.detail().is_some_and(services::crosses);
+        crosses && self.note_cluster()
     }
 }
 

@@ -1,0 +1,4 @@
+//! The Redis store before real servers, and before services that only speak its protocol.
+
+mod doctor;
+mod relatives;
