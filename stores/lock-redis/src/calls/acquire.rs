@@ -203,14 +203,13 @@ impl Node {
                     return Ok(Attempt::Contended);
                 }
             }
-            Taken::Doubtful | Taken::NotExecuted => {}
             Taken::NoClock(why) => {
                 self.give_back(connection, request).await;
                 return Err(error::no_clock(self.pool.node(), &why));
             }
-            // A proxy hides that the servers behind it are a cluster. The script takes the clock of the slot.
-            Taken::Refused(why) if connection.link.crosses(&why) => {}
-            Taken::Refused(why) => return Err(self.failed("acquire", &why)),
+            Taken::Refused(why) if !connection.link.crosses(&why) => return Err(self.failed("acquire", &why)),
+            // A proxy may hide that the servers behind it are a cluster. The script takes the clock of the slot.
+            Taken::Refused(_) | Taken::Doubtful | Taken::NotExecuted => {}
         }
         let repeated = self.acquire_by_script(connection, request, None, begun, way).await;
         if give_back && repeated.is_err() {

@@ -60,12 +60,12 @@ impl Node {
             durability: self.durability,
             accepts_loss: self.accepts_loss,
         };
-        inbox.notice(&Notice::FailoverExposure { node, exposed: exposure.is_unguarded() });
         // Once for each URL: a cluster has many masters.
         let warned = self.cluster.as_ref().map_or(&self.warned_of_replicas, |cluster| &cluster.warned_of_replicas);
         if exposure.is_unguarded() && !warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(node, replicas, "{}; {}", exposure.says(), Exposure::REMEDY);
         }
+        inbox.notice(&Notice::FailoverExposure { node, exposed: exposure.is_unguarded() });
     }
 }
 

@@ -1,4 +1,5 @@
 //! The Redis store before real servers, and before services that only speak its protocol.
 
 mod doctor;
+mod exposed;
 mod relatives;
