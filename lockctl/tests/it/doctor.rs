@@ -110,7 +110,8 @@ fn redis_is_examined_and_the_code_says_how_it_is_since_redis_7() {
     let info = server.command(&["INFO", "server"]).text().to_owned();
     let version = |name: &str| info.lines().find_map(|line| line.strip_prefix(name));
     let version = version("valkey_version:").map(|it| format!("valkey {it}"));
-    let version = version.or_else(|| Some(format!("redis {}", info.lines().find_map(|l| l.strip_prefix("redis_version:"))?)));
+    let version =
+        version.or_else(|| Some(format!("redis {}", info.lines().find_map(|l| l.strip_prefix("redis_version:"))?)));
     let text = ended.stdout.replace(&server.port().to_string(), "6379").replace(&version.unwrap(), "redis 7.0");
     assert_eq!(text, REDIS);
     server.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);

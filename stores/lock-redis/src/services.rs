@@ -45,23 +45,21 @@ pub(crate) fn crosses(refusal: &str) -> bool {
 /// Returns what is missing, if a refusal says that a command is unknown. From Redis 6.2 on nothing of it is.
 pub(crate) fn missing(refusal: &str) -> Option<&'static str> {
     let text = refusal.to_ascii_lowercase();
-    if !(text.contains("unknown command") || text.contains("unknown subcommand") || text.contains("unknown redis command")) {
+    if !(text.contains("unknown command")
+        || text.contains("unknown subcommand")
+        || text.contains("unknown redis command"))
+    {
         return None;
     }
     let name = text.split(['\'', '`']).nth(1).unwrap_or_default();
     Some(match name {
         "eval" | "evalsha" | "script" => {
-            "this service has no scripts (EVAL), or its operator has renamed or disabled them; take one that has them, such as \
-             Tair in memory (DRAM)"
+            "this service has no scripts (EVAL), or they are disabled; take one that has them, such as Tair in memory"
         }
-        "" => {
-            "it does not know a command that this library needs; a service may lack streams (XADD) or scripts (EVAL), which \
-             `lockctl doctor` tells"
-        }
+        "" => "a command of locks is missing, such as streams (XADD) or scripts (EVAL); `lockctl doctor` names it",
         name if name.starts_with('x') => {
-            "this service has no streams (XADD), from which fencing tokens are drawn; take one that has them, such as Tair in \
-             memory (DRAM)"
+            "this service has no streams (XADD), which fencing tokens need; take one that has them, such as Tair in memory"
         }
-        _ => "it does not know a command that this library needs; use Redis 6.2 or later, or have the command enabled",
+        _ => "it does not know a command of locks; use Redis 6.2 or later, or have the command enabled",
     })
 }

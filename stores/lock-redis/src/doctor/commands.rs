@@ -14,28 +14,20 @@ type Outcome = Result<Finding, Failure>;
 /// The text of the messages.
 const HELLO: &str = "doctor";
 
+/// What delivers messages.
+const DELIVER: &str = "use a service that delivers a message to every subscriber";
+
 /// Counts who hears a message, as the scripts that grant locks do.
 const COUNTED: &str = "local heard = redis.call('PUBSUB', 'NUMSUB', ARGV[1])
 return { heard[2], redis.call('PUBLISH', ARGV[1], ARGV[2]) }";
 
 /// Tries everything on one server.
 pub(super) async fn examine(probe: &mut Probe, durability: Durability, is_cluster: bool) -> Vec<Finding> {
-    let polls = Need::Lost(
-        "a waiter is not told of its grant: it polls, so locks pass on later",
-        "permit SUBSCRIBE and PUBLISH, or use a service that delivers messages to every subscriber",
-    );
-    let late = Need::Lost(
-        "a loss is noticed at the next renewal, not at once",
-        "use Redis 7.0 or later without a proxy that refuses CLIENT TRACKING",
-    );
-    let slow = Need::Lost(
-        "a free lock is taken by a script, because a command that nobody awaits cannot be cut off",
-        "use a service without a proxy that refuses CLIENT INFO and CLIENT KILL ID",
-    );
-    let everywhere = Need::Lost(
-        "each node of the cluster passes on each grant",
-        "use Redis 7.0 or later, and permit +ssubscribe +spublish +pubsub|shardnumsub",
-    );
+    let polls = Need::Lost("a waiter is not told of its grant and polls, so locks pass on later", DELIVER);
+    let late =
+        Need::Lost("a loss is noticed at the next renewal, not at once", "use Redis 7.0 or later, without a proxy");
+    let slow = Need::Lost("a free lock costs a script, because no command can be cut off", "connect without a proxy");
+    let everywhere = Need::Lost("each node of the cluster passes on each grant", "use Redis 7.0 or later");
     let mut found = vec![
         judge("SET NX PX", &Need::Required, set(probe).await),
         judge("MULTI, XADD", &Need::Required, transaction(probe).await),
@@ -43,11 +35,10 @@ pub(super) async fn examine(probe: &mut Probe, durability: Durability, is_cluste
         judge("PUBLISH", &polls, publish(probe).await),
         judge("PUBLISH in scripts", &polls, counted(probe).await),
     ];
-    if is_cluster {
-        found.push(judge("SPUBLISH", &everywhere, publish_in_slot(probe).await));
-    } else {
-        found.push(Finding::works("SPUBLISH", "only the masters of a cluster need it"));
-    }
+    found.push(match is_cluster {
+        true => judge("SPUBLISH", &everywhere, publish_in_slot(probe).await),
+        false => Finding::works("SPUBLISH", "only the masters of a cluster need it"),
+    });
     found.push(judge("CLIENT KILL", &slow, kill(probe).await));
     found.push(judge("CLIENT TRACKING", &late, track(probe).await));
     found.push(wait(probe, durability).await);
@@ -106,20 +97,15 @@ async fn scripts(probe: &mut Probe) -> Outcome {
     let mut answers = probe.ask_all(&asked).await?.into_iter().map(answer);
     let mut next = || answers.next().unwrap_or_else(|| Err(Failure::unreadable()));
     next()?;
-    match next() {
-        Err(Failure::Refused(error)) if error.code() == Some("NOSCRIPT") => {
-            let says = "the server forgets scripts at once: each call sends the whole text";
-            return Ok(Finding::warning("scripts", says).with_remedy("connect to the server itself, not through a proxy"));
-        }
-        other => other?,
-    };
+    next()?;
     match next()? {
         Value::BulkString(none) if none.is_empty() => {
             Ok(Finding::works("scripts", "the largest is kept and runs, and may free locks"))
         }
         Value::BulkString(why) => {
             let says = format!("no lock could be given back: {}", String::from_utf8_lossy(&why));
-            Ok(Finding::refused("scripts", says).with_remedy("docs/operations.md#permissions lists what the user needs"))
+            Ok(Finding::refused("scripts", says)
+                .with_remedy("docs/operations.md#permissions lists what the user needs"))
         }
         _ => Err(Failure::unreadable()),
     }
@@ -127,17 +113,30 @@ async fn scripts(probe: &mut Probe) -> Outcome {
 
 async fn publish(probe: &mut Probe) -> Outcome {
     let channel = probe.channel.clone();
-    probe.ask(cmd("SUBSCRIBE").arg(&channel)).await?;
-    probe.ask(cmd("PUBLISH").arg(&channel).arg(HELLO)).await?;
-    if probe.hears(&PushKind::Message, HELLO).await {
-        return Ok(Finding::works("PUBLISH", "a waiter is told of its grant"));
+    arrives(probe, "PUBLISH", ["SUBSCRIBE", "PUBLISH", &channel], &PushKind::Message).await
+}
+
+async fn publish_in_slot(probe: &mut Probe) -> Outcome {
+    // A channel lies in the slot of its name.
+    let channel = format!("{}:{}", probe.channel, &probe.key[probe.key.rfind('{').unwrap_or(0)..]);
+    arrives(probe, "SPUBLISH", ["SSUBSCRIBE", "SPUBLISH", &channel], &PushKind::SMessage).await
+}
+
+async fn arrives(probe: &mut Probe, subject: &'static str, words: [&str; 3], kind: &PushKind) -> Outcome {
+    let [subscribe, publish, channel] = words;
+    probe.ask(cmd(subscribe).arg(channel)).await?;
+    probe.ask(cmd(publish).arg(channel).arg(HELLO)).await?;
+    if probe.hears(kind, HELLO).await {
+        return Ok(Finding::works(subject, "a waiter is told of its grant"));
     }
-    Ok(unheard("PUBLISH", "a message does not arrive"))
+    // A message that is not delivered is something else than a connection that has fallen silent.
+    probe.ask(&cmd("HELLO")).await?;
+    Ok(unheard(subject, "a message does not arrive"))
 }
 
 fn unheard(subject: &'static str, why: &str) -> Finding {
     let says = format!("{why}: a waiter is not told of its grant and polls, so locks pass on later");
-    Finding::warning(subject, says).with_remedy("use a service that delivers messages to every subscriber")
+    Finding::warning(subject, says).with_remedy(DELIVER)
 }
 
 async fn counted(probe: &mut Probe) -> Outcome {
@@ -149,17 +148,6 @@ async fn counted(probe: &mut Probe) -> Outcome {
         Ok(_) => Ok(unheard(subject, "a script is not told who listens")),
         Err(_) => Err(Failure::unreadable()),
     }
-}
-
-async fn publish_in_slot(probe: &mut Probe) -> Outcome {
-    // A channel lies in the slot of its name.
-    let channel = format!("{}:{}", probe.channel, &probe.key[probe.key.rfind('{').unwrap_or(0)..]);
-    probe.ask(cmd("SSUBSCRIBE").arg(&channel)).await?;
-    probe.ask(cmd("SPUBLISH").arg(&channel).arg(HELLO)).await?;
-    if probe.hears(&PushKind::SMessage, HELLO).await {
-        return Ok(Finding::works("SPUBLISH", "a grant goes to its waiter, and not to every node"));
-    }
-    Ok(unheard("SPUBLISH", "a message of a slot does not arrive"))
 }
 
 async fn kill(probe: &mut Probe) -> Outcome {
@@ -177,11 +165,9 @@ async fn track(probe: &mut Probe) -> Outcome {
     if tracks(&answers) {
         return Ok(Finding::works("CLIENT TRACKING", "a loss is noticed within milliseconds"));
     }
-    let is_old = matches!(answers.first(), Some(Value::Int(0)));
     answers.into_iter().map(answer).collect::<Result<Vec<_>, _>>()?;
-    let says = "a loss is noticed at the next renewal, not at once";
-    let warning = Finding::warning("CLIENT TRACKING", says);
-    Ok(if is_old { warning.with_remedy("use Redis 7.0 or later") } else { warning })
+    let says = "a loss is noticed at the next renewal, not at once, as before Redis 7.0";
+    Ok(Finding::warning("CLIENT TRACKING", says).with_remedy("use Redis 7.0 or later"))
 }
 
 async fn wait(probe: &mut Probe, durability: Durability) -> Finding {

@@ -40,10 +40,11 @@ pub(super) fn judge(subject: &'static str, need: &Need, outcome: Result<Finding,
     };
     let (code, is_set, advice, told) = error::read(&refusal);
     // The user may use other keys and channels than those of the check.
-    if code == Some("NOPERM") && ["keys", "key mentioned", "' key", "channel"].iter().any(|part| told.contains(part)) {
+    let has = |parts: &[&str]| parts.iter().any(|part| told.contains(part));
+    if has(&["permission", "can't access"]) && has(&["access"]) && has(&["key", "channel"]) {
         let says = format!("this user may not touch the key or the channel of the check ({told})");
         return Finding::unknown(subject, says)
-            .with_remedy("permit ~lock:* and &distributed-lock:inbox:*, or examine with a user who has them");
+            .with_remedy("examine with a user who has the permissions that docs/operations.md#permissions lists");
     }
     match need {
         Need::Required if is_set || code.is_some_and(|code| NOT_NOW.contains(&code)) => {

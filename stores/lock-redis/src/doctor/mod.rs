@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use crate::RedisStore;
 use crate::doctor::probe::Probe;
-use crate::server::checks::Exposure;
+use crate::server::checks::{Exposure, replication};
 use lock_store::contract::backend::{Doctor, Finding, FindingGrade};
 use lock_store::types::options::Durability;
 
@@ -29,7 +29,7 @@ impl Doctor for RedisStore {
                 if found.len() > 1 {
                     found.push(replicas(&mut probe, durability, accepts_loss, fails_over).await);
                 }
-                (at, probe.node().to_owned(), found)
+                (at, probe.target.node().to_owned(), found)
             });
         }
         let mut all = asking.join_all().await;
@@ -45,9 +45,8 @@ async fn server(probe: &mut Probe, durability: Durability, is_cluster: bool) -> 
     if let Err(error) = probe.connect().await {
         return vec![judge::failed("server", &error)];
     }
-    let about = settings::about(probe).await;
-    let is_replica = about.role.grade == FindingGrade::Refused;
-    let mut found = vec![about.server, about.role, about.active];
+    let mut found = settings::about(probe).await.to_vec();
+    let is_replica = found[1].grade == FindingGrade::Refused;
     // A replica refuses each of them, for the reason that is known already.
     if !is_replica {
         found.extend(commands::examine(probe, durability, is_cluster).await);
@@ -58,7 +57,8 @@ async fn server(probe: &mut Probe, durability: Durability, is_cluster: bool) -> 
 
 /// Says whether a failover may lose locks.
 async fn replicas(probe: &mut Probe, durability: Durability, accepts_loss: bool, fails_over: bool) -> Finding {
-    let Some((replicas, _)) = settings::replicas(probe).await else {
+    let known = probe.with(async |link| Ok(replication(link).await)).await.ok().flatten();
+    let Some((replicas, _)) = known else {
         return Finding::unknown("replicas", "the server does not tell how many follow it; permit INFO");
     };
     let exposure = Exposure { replicas, fails_over, durability, accepts_loss };
@@ -93,17 +93,4 @@ fn merged(all: Vec<(String, Vec<Finding>)>) -> Vec<Finding> {
 }
 
 #[cfg(test)]
-mod tests {
-    use lock_store::Finding;
-
-    use super::merged;
-
-    #[test]
-    fn what_all_servers_say_is_said_once() {
-        let [same, other] = [Finding::works("a", "x"), Finding::warning("b", "y")];
-        let all = vec![("one".to_owned(), vec![same.clone(), other.clone()]), ("two".to_owned(), vec![same.clone()])];
-        let expected = [same.clone(), Finding::warning("b", "one: y")];
-        assert_eq!(merged(all), expected);
-        assert_eq!(merged(vec![("one".to_owned(), vec![same.clone()])]), [same]);
-    }
-}
+mod tests;

@@ -30,7 +30,7 @@ pub(super) const KEPT: u64 = 5_000;
 
 /// One server, and what belongs to its examination alone.
 pub(super) struct Probe {
-    target: Target,
+    pub(super) target: Target,
     open: Option<Open>,
     silent: u8,
     /// A key that no lock has, in a slot of the server.
@@ -53,27 +53,16 @@ impl Probe {
         Self { target, open: None, silent: 0, key, channel: inbox_channel(&format!("doctor-{own}")) }
     }
 
-    pub(super) fn node(&self) -> &str {
-        self.target.node()
-    }
-
-    pub(super) fn host(&self) -> &str {
-        self.target.host()
-    }
-
-    /// Returns how to reach another server with the same settings.
-    pub(super) fn sibling(&self, host: &str, port: u16) -> Result<Target> {
-        self.target.sibling(host, port)
-    }
-
     /// Opens the connection. A later question opens it again if it has ended.
     pub(super) async fn connect(&mut self) -> Result<()> {
         let (sender, pushes) = unbounded_channel();
         let config = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
         let config = config.set_push_sender(sender);
         let opened = within(self.target.settings.connect_within, self.target.connect(&config)).await;
-        let late = || LockError::unavailable(format!("{} did not answer in time when it was connected to", self.node()));
-        let connection = opened.ok_or_else(late)?.map_err(|error| error::connecting(self.node(), &error))?;
+        let late = || {
+            LockError::unavailable(format!("{} did not answer in time when it was connected to", self.target.node()))
+        };
+        let connection = opened.ok_or_else(late)?.map_err(|error| error::connecting(self.target.node(), &error))?;
         let (now, (alive, gone)) = (Clock::system().now(), watch::channel(()));
         let link = Link::new(connection, 0, now, ServerTime::new(0, now), gone, None);
         self.open = Some(Open { link, pushes, _alive: alive });

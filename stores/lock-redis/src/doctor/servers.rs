@@ -1,6 +1,7 @@
 //! Which servers a store leads to: one, the master that sentinels name, or the masters of a cluster.
 
 use redis::cmd;
+use tokio::task::JoinSet;
 
 use crate::cluster::no_cluster;
 use crate::doctor::judge::{Failure, Need, failed, judge};
@@ -43,15 +44,20 @@ pub(super) async fn of(masters: &Masters) -> Servers {
             Place::Sentinels(sentinels) => behind(sentinels).await,
         },
         Masters::Cluster(cluster) => {
-            let mut last = Servers::default();
+            // All at once: a node that does not answer must not cost the time of the others.
+            let mut asking = JoinSet::new();
             for seed in cluster.seeds() {
                 let mut probe = Probe::new(seed.pool.target().clone(), 0);
-                last = match topology(&mut probe).await {
-                    Ok(topology) => return of_cluster(&topology, probe, cluster.nat(), false),
-                    Err(found) => Servers::none(found),
-                };
+                asking.spawn(async move { (topology(&mut probe).await, probe) });
             }
-            last
+            let mut why = None;
+            while let Some(Ok((known, probe))) = asking.join_next().await {
+                match known {
+                    Ok(topology) => return of_cluster(&topology, &probe, cluster.nat(), false),
+                    Err(found) => why = Some(found),
+                }
+            }
+            Servers::none(why.unwrap_or_else(|| Finding::unknown("server", "no node of the cluster was asked")))
         }
     }
 }
@@ -62,16 +68,15 @@ async fn at(target: &Target) -> Servers {
     if let Err(error) = probe.connect().await {
         return Servers::none(failed("server", &error));
     }
-    let mode = probe.ask(&cmd("HELLO")).await.ok().and_then(|hello| Introduction::read(Some(hello), None).mode);
-    if mode.as_deref() == Some("sentinel") {
-        let remedy = format!("redis+sentinel://{}/service, with the name that `sentinel monitor` gave", target.node());
-        return Servers::none(Finding::refused("server", "it is a sentinel, which keeps no locks").with_remedy(remedy));
+    let about = Introduction::read(probe.ask(&cmd("HELLO")).await.ok(), None);
+    if let Err(error) = about.check(target.node(), false) {
+        return Servers::none(failed("server", &error));
     }
-    if mode.as_deref() != Some("cluster") {
+    if about.mode.as_deref() != Some("cluster") {
         return Servers::one(target.clone());
     }
     match topology(&mut probe).await {
-        Ok(topology) => of_cluster(&topology, probe, &Nat::default(), true),
+        Ok(topology) => of_cluster(&topology, &probe, &Nat::default(), true),
         Err(found) => Servers::none(found),
     }
 }
@@ -98,30 +103,29 @@ async fn behind(sentinels: &Sentinels) -> Servers {
     let found = if named.len() > 1 {
         Finding::warning("sentinels", "they name different masters: a failover has not ended")
             .with_remedy("wait until it has, or correct `sentinel monitor` where it names another")
-    } else if answered < all {
-        Finding::warning("sentinels", format!("{answered} of {all} name {master}; the others do not answer"))
-            .with_remedy("start the others: a failover takes a majority")
     } else {
-        Finding::works("sentinels", format!("{all} of {all} name {master}"))
+        Finding::works("sentinels", format!("{answered} of {all} answer, and name {master}"))
     };
     Servers { found: vec![found], fails_over: true, ..Servers::one(target) }
 }
 
 /// Asks a node which masters serve which slots.
 async fn topology(probe: &mut Probe) -> Result<Topology, Finding> {
-    let host = probe.host().to_owned();
+    let host = probe.target.host().to_owned();
     let answer = probe.ask(cmd("CLUSTER").arg("SLOTS")).await;
     let read = |answer| Topology::read(&answer, &host).ok_or_else(Failure::unreadable);
     match answer.and_then(read) {
         Ok(topology) => Ok(topology),
-        Err(Failure::Refused(error)) if error.detail().is_some_and(|text| text.contains("cluster support disabled")) => {
-            Err(failed("server", &no_cluster(probe.node())))
+        Err(Failure::Refused(error))
+            if error.detail().is_some_and(|text| text.contains("cluster support disabled")) =>
+        {
+            Err(failed("server", &no_cluster(probe.target.node())))
         }
         Err(failure) => Err(judge("slots", &Need::Required, Err(failure))),
     }
 }
 
-fn of_cluster(topology: &Topology, asked: Probe, nat: &Nat, is_named_as_one: bool) -> Servers {
+fn of_cluster(topology: &Topology, asked: &Probe, nat: &Nat, is_named_as_one: bool) -> Servers {
     let (mut found, mut masters) = (Vec::new(), Vec::new());
     found.push(match topology.unserved() {
         0 => Finding::works("slots", "all 16384 slots have a master"),
@@ -133,14 +137,20 @@ fn of_cluster(topology: &Topology, asked: Probe, nat: &Nat, is_named_as_one: boo
     for address in topology.masters() {
         let Some((slot, _)) = topology.found_of(address).ends() else { continue };
         let reached = nat.reach(address.clone());
-        match asked.sibling(&reached.host, reached.port) {
+        match asked.target.sibling(&reached.host, reached.port) {
             Ok(target) => masters.push(Probe::new(target, slot)),
             Err(error) => found.push(failed("slots", &error)),
         }
     }
     if is_named_as_one && masters.len() > 1 {
-        let says = format!("the URL names one of the {} masters of a cluster: locks of other slots are refused", masters.len());
-        found.push(Finding::warning("URL", says).with_remedy("write redis+cluster:// in the URL, or rediss+cluster:// for TLS"));
+        let says = format!(
+            "the URL names one of the {} masters of a cluster: locks of other slots are refused",
+            masters.len()
+        );
+        found.push(
+            Finding::warning("URL", says)
+                .with_remedy("write redis+cluster:// in the URL, or rediss+cluster:// for TLS"),
+        );
     }
     Servers { masters, found, is_cluster: true, fails_over: false }
 }

@@ -6,7 +6,7 @@ use redis::cmd;
 
 use crate::doctor::judge::{Failure, Need, judge};
 use crate::doctor::probe::Probe;
-use crate::server::checks::{eviction_policy, replication, version};
+use crate::server::checks::{eviction_policy, version};
 use crate::wire::greeting::Introduction;
 use lock_store::contract::backend::Finding;
 use lock_store::types::system::clock::Clock;
@@ -17,50 +17,34 @@ type Outcome = Result<Finding, Failure>;
 const SAME: Duration = Duration::from_secs(1);
 const NEAR: Duration = Duration::from_secs(60);
 
-/// What the examination knows of a server.
-pub(super) struct About {
-    pub(super) server: Finding,
-    pub(super) role: Finding,
-    pub(super) active: Finding,
-}
-
-/// Asks what the server is. The connection speaks RESP3 already.
-pub(super) async fn about(probe: &mut Probe) -> About {
-    let known = probe.with(async |link| Ok(version(link).await)).await.ok().flatten();
-    let server = match known {
+/// Asks what the server is, and which role it has. The connection speaks RESP3 already.
+pub(super) async fn about(probe: &mut Probe) -> [Finding; 3] {
+    let server = match probe.with(async |link| Ok(version(link).await)).await.ok().flatten() {
         Some(name) => Finding::works("server", format!("{name}, which speaks RESP3 (HELLO 3)")),
-        None => Finding::unknown("server", "it speaks RESP3 (HELLO 3), but INFO does not tell what it is")
-            .with_remedy("permit INFO"),
+        None => Finding::unknown("server", "it speaks RESP3 (HELLO 3), but INFO does not tell what it is; permit INFO"),
     };
     let hello = probe.ask(&cmd("HELLO")).await;
     let info = probe.info("replication").await;
-    let role = match (hello, &info) {
-        (Err(failure), _) => Err(failure),
-        (Ok(hello), _) => match Introduction::read(Some(hello), None).is_replica() {
-            Some(true) => Ok(Finding::refused("role", "it is a replica, which takes no writes")
-                .with_remedy("name the master, or turn read/write splitting off")),
-            Some(false) => Ok(Finding::works("role", "it is a master")),
-            None => Err(Failure::Silent("HELLO does not tell it".to_owned())),
-        },
-    };
-    About { server, role: judge("role", &Need::Required, role), active: active(probe, info).await }
+    let role = hello.and_then(|hello| match Introduction::read(Some(hello), None).is_replica() {
+        Some(true) => Ok(Finding::refused("role", "it is a replica, which takes no writes")
+            .with_remedy("name the master, or turn read/write splitting off")),
+        Some(false) => Ok(Finding::works("role", "it is a master")),
+        None => Err(Failure::Silent("HELLO does not tell it".to_owned())),
+    });
+    let active = active(probe, info).await.map_err(told_nothing);
+    [server, judge("role", &Need::Required, role), judge("active-active", &Need::Required, active)]
 }
 
 /// Where two masters take writes, each grants a lock of its own.
-async fn active(probe: &mut Probe, replication: Result<String, Failure>) -> Finding {
-    let subject = "active-active";
-    let modules = probe.info("modules").await;
-    let found = replication.map(|replication| {
-        let role = line(&replication, "role:").unwrap_or_default().to_owned();
-        let is_crdt = modules.is_ok_and(|text| text.contains("name=crdt"));
-        if role == "active-replica" || is_crdt {
-            Finding::refused(subject, "several masters take writes, so a lock has a holder at each of them: no exclusion")
-                .with_remedy("active-replica no, and multi-master no; or use a database that has one master")
-        } else {
-            Finding::works(subject, "no other master takes writes, as far as the server tells")
-        }
-    });
-    judge(subject, &Need::Required, found.map_err(told_nothing))
+async fn active(probe: &mut Probe, replication: Result<String, Failure>) -> Outcome {
+    let is_replica = line(&replication?, "role:") == Some("active-replica");
+    let is_crdt = probe.info("modules").await?.contains("name=crdt");
+    if is_replica || is_crdt || matches!(probe.setting("active-replica").await, Ok(Some(active)) if active == "yes") {
+        let says = "several masters take writes, so a lock has a holder at each of them: no exclusion";
+        let remedy = "active-replica no, and multi-master no; or use a database that has one master";
+        return Ok(Finding::refused("active-active", says).with_remedy(remedy));
+    }
+    Ok(Finding::works("active-active", "no other master takes writes, as far as the server tells"))
 }
 
 /// A server that tells nothing of itself refuses no lock.
@@ -91,7 +75,7 @@ async fn clock(probe: &mut Probe) -> Outcome {
 }
 
 /// Judges the difference of two clocks, of which one was read over a way that took some time.
-fn apart(server: Duration, here: Duration, way: Duration) -> Finding {
+pub(super) fn apart(server: Duration, here: Duration, way: Duration) -> Finding {
     let apart = server.abs_diff(here).saturating_sub(way);
     if apart < SAME {
         return Finding::works("clock", "within a second of this machine's");
@@ -101,7 +85,8 @@ fn apart(server: Duration, here: Duration, way: Duration) -> Finding {
     if apart < NEAR {
         return Finding::works("clock", format!("{says}; no lease depends on it"));
     }
-    let says = format!("{says}: no lease depends on it, but a token of this store may be smaller than one of another store");
+    let says =
+        format!("{says}: no lease depends on it, but a token of this store may be smaller than one of another store");
     Finding::warning("clock", says).with_remedy("let both machines follow one time, for example by NTP")
 }
 
@@ -119,53 +104,20 @@ async fn eviction(probe: &mut Probe) -> Outcome {
 
 async fn persistence(probe: &mut Probe) -> Outcome {
     let info = probe.info("persistence").await?;
-    let on = line(&info, "aof_enabled:").ok_or_else(Failure::unreadable)? == "1";
-    if !on {
-        let snapshots = matches!(probe.setting("save").await, Ok(Some(save)) if !save.is_empty());
-        let says = if snapshots {
-            "snapshots only: a restart forgets the locks since the last one"
-        } else {
-            "none: a restart forgets every lock"
-        };
+    if line(&info, "aof_enabled:").ok_or_else(Failure::unreadable)? != "1" {
+        let says = "no append-only file: a restart forgets every lock, or those since the last snapshot";
         return Ok(Finding::warning("persistence", says).with_remedy("appendonly yes, and appendfsync everysec"));
     }
     let says = match probe.setting("appendfsync").await {
         Ok(Some(fsync)) if fsync == "always" => "an append-only file, written to the disk at once".to_owned(),
-        Ok(Some(fsync)) => format!("an append-only file (appendfsync {fsync}); a crash forgets the last second or more"),
+        Ok(Some(fsync)) => {
+            format!("an append-only file (appendfsync {fsync}); a crash forgets the last second or more")
+        }
         _ => "an append-only file; how often it reaches the disk is not told".to_owned(),
     };
     Ok(Finding::works("persistence", says))
 }
 
-/// Returns how many replicas are connected, and without how many the server refuses writes.
-pub(super) async fn replicas(probe: &mut Probe) -> Option<(u32, u32)> {
-    probe.with(async |link| Ok(replication(link).await)).await.ok().flatten()
-}
-
 fn line<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use lock_store::FindingGrade;
-
-    use super::apart;
-
-    #[test]
-    fn clocks_are_apart_by_what_the_way_does_not_explain() {
-        for (server, here, way, grade, says) in [
-            (100_900, 100_000, 10, FindingGrade::Works, "within a second"),
-            (105_000, 100_000, 4_500, FindingGrade::Works, "within a second"),
-            (105_000, 100_000, 0, FindingGrade::Works, "5 s ahead of"),
-            (100_000, 105_000, 0, FindingGrade::Works, "5 s behind"),
-            (100_000, 200_000, 0, FindingGrade::Warning, "100 s behind"),
-        ] {
-            let [server, here, way] = [server, here, way].map(Duration::from_millis);
-            let found = apart(server, here, way);
-            assert!(found.grade == grade && found.says.contains(says), "{found:?}");
-        }
-    }
 }

@@ -71,11 +71,9 @@ async fn each_fault_of_a_setting_is_found_and_said() {
         tokio::task::yield_now().await;
     }
     let found = examine(&server.url()).await;
-    for (subject, remedy) in [
-        ("maxmemory-policy", "maxmemory-policy noeviction"),
-        ("persistence", "appendonly yes"),
-        ("replicas", "acks=1"),
-    ] {
+    for (subject, remedy) in
+        [("maxmemory-policy", "maxmemory-policy noeviction"), ("persistence", "appendonly yes"), ("replicas", "acks=1")]
+    {
         let finding = of(&found, subject);
         assert_eq!(finding.grade, FindingGrade::Warning, "{finding:?}");
         assert!(finding.remedy.as_deref().unwrap().contains(remedy), "{finding:?}");
@@ -94,11 +92,12 @@ async fn each_fault_of_a_setting_is_found_and_said() {
 /// A user with the permissions that the documentation lists, and one without each of them.
 #[tokio::test]
 #[limit]
-async fn one_refused_check_does_not_spoil_the_others() {
+async fn one_refused_check_does_not_spoil_the_others_since_redis_7() {
     let server = RedisServer::builder().with("appendonly", "yes").start();
     let url = format!("redis://app:pass@127.0.0.1:{}", server.port());
     let rules = |more: &str| {
-        let all = format!("ACL SETUSER app reset on >pass ~lock:* &distributed-lock:inbox:* +@all {more}");
+        let all =
+            format!("ACL SETUSER app reset on >pass ~lock:* resetchannels &distributed-lock:inbox:* +@all {more}");
         assert_eq!(server.command(&all.split_whitespace().collect::<Vec<_>>()), Reply::Text("OK".to_owned()));
     };
     for (less, subject, expected) in [
@@ -164,7 +163,7 @@ async fn a_master_behind_sentinels_is_found_and_its_failover_is_exposed() {
 /// A server that falls silent, and one whose connection ends, at every place of the exchange.
 #[tokio::test]
 #[limit]
-async fn a_cut_anywhere_is_unknown_and_leaves_nothing_behind() {
+async fn a_cut_anywhere_is_unknown_and_leaves_nothing_behind_since_redis_7() {
     let server = RedisServer::builder().with("appendonly", "yes").start();
     let proxy = FaultProxy::start(server.port());
     assert_eq!(bad(&examine(&proxy.url()).await), []);
@@ -188,7 +187,10 @@ async fn a_cut_anywhere_is_unknown_and_leaves_nothing_behind() {
     }
     // What could not be deleted ends by itself: each key has an expiry from its first moment.
     for key in keys(&server) {
-        assert!((0..=5_000).contains(&server.command(&["PTTL", &key]).int()) || server.command(&["EXISTS", &key]).int() == 0);
+        assert!(
+            (0..=5_000).contains(&server.command(&["PTTL", &key]).int())
+                || server.command(&["EXISTS", &key]).int() == 0
+        );
     }
     // So it does if the caller goes away halfway.
     for _ in 0..20 {
@@ -220,7 +222,7 @@ async fn a_server_that_cannot_be_reached_is_unknown_and_a_wrong_password_is_refu
 
 #[tokio::test]
 #[limit]
-async fn each_relative_is_told_what_it_lacks() {
+async fn each_relative_is_told_what_it_lacks_since_redis_7() {
     use FindingGrade::{Refused, Unknown, Warning};
     for relative in RedisRelative::ALL {
         let server = RedisServer::builder().with("appendonly", "yes").start();

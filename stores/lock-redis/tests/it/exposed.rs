@@ -61,7 +61,10 @@ async fn said(log: &Log, url: &str, masters: usize) -> (Vec<String>, Vec<bool>) 
     let locks = LockManager::builder_for(url).unwrap().observer(log.clone()).connect().await.unwrap();
     let mut seen = log.1.subscribe();
     let all = seen.wait_for(|seen| seen.len() >= masters);
-    tokio::time::timeout(Duration::from_secs(40), all).await.expect("each master says how many replicas it has").unwrap();
+    tokio::time::timeout(Duration::from_secs(40), all)
+        .await
+        .expect("each master says how many replicas it has")
+        .unwrap();
     drop(locks);
     let said = log.0.lock().unwrap().clone();
     (said, seen.borrow().clone())
@@ -82,7 +85,10 @@ async fn a_failover_that_loses_locks_is_a_warning_once_unless_somebody_has_chose
     }
     let (warned, exposed) = said(&log, &server.url(), 1).await;
     assert!(warned.len() == 1 && exposed == [true], "{warned:?} {exposed:?}");
-    assert!(warned[0].contains("acks=1") && warned[0].contains("acks=0") && warned[0].contains("two holders"), "{warned:?}");
+    assert!(
+        warned[0].contains("acks=1") && warned[0].contains("acks=0") && warned[0].contains("two holders"),
+        "{warned:?}"
+    );
     // Servers that refuse writes without a replica lose the newest locks all the same.
     server.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
     assert_eq!(said(&log, &server.url(), 1).await.0.len(), 1);

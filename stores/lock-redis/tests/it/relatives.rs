@@ -39,15 +39,17 @@ async fn a_definite_refusal_is_answered_at_once_and_says_what_to_set() {
         // A caller does not spend its time-out on what cannot succeed.
         let locks = LockManager::connect(&proxy.url()).await.unwrap();
         let error = locks.lock("lock:a").await.unwrap_err();
-        assert!(error.kind() == LockErrorKind::Misconfigured && error.to_string().contains(says), "{relative:?}: {error}");
+        assert!(
+            error.kind() == LockErrorKind::Misconfigured && error.to_string().contains(says),
+            "{relative:?}: {error}"
+        );
     }
 }
 
 #[tokio::test]
 #[limit]
 async fn a_relative_that_lacks_only_what_speeds_up_serves_locks() {
-    for relative in
-        [RedisRelative::TairClusterUnchecked, RedisRelative::ElastiCacheServerless, RedisRelative::MemoryDb]
+    for relative in [RedisRelative::TairClusterUnchecked, RedisRelative::ElastiCacheServerless, RedisRelative::MemoryDb]
     {
         let server = RedisServer::start();
         let proxy = FaultProxy::start_as(relative, server.port());

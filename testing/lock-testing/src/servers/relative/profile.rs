@@ -152,16 +152,19 @@ fn check(text: &str) -> Option<String> {
     if ["unpack(", "PUBLISH", "PUBSUB"].iter().any(|word| text.contains(word)) {
         return Some(keys.to_owned());
     }
-    let calls = text.split("redis.").skip(1).filter_map(|rest| {
-        rest.strip_prefix("call").or_else(|| rest.strip_prefix("pcall")).map(str::trim_start)
-    });
+    let calls = text
+        .split("redis.")
+        .skip(1)
+        .filter_map(|rest| rest.strip_prefix("call").or_else(|| rest.strip_prefix("pcall")).map(str::trim_start));
     for call in calls {
         // Another name for the function hides what it is called with.
         let Some(arguments) = call.strip_prefix('(').map(str::trim_start) else { return Some(keys.to_owned()) };
         let Some(command) = arguments.strip_prefix(['\'', '"']) else { return Some(literal.to_owned()) };
         let after = command.split_once(['\'', '"']).map_or("", |(_, after)| after).trim_start();
         let key = after.strip_prefix(',').map(str::trim_start);
-        if key.is_some_and(|key| !key.starts_with("KEYS[") || !key[5..].starts_with(|first: char| first.is_ascii_digit())) {
+        if key
+            .is_some_and(|key| !key.starts_with("KEYS[") || !key[5..].starts_with(|first: char| first.is_ascii_digit()))
+        {
             return Some(keys.to_owned());
         }
     }

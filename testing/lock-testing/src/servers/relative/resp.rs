@@ -85,6 +85,9 @@ mod tests {
 
     #[test]
     fn slots_are_those_of_redis() {
-        assert_eq!(["foo", "{foo}bar", "{}foo", "123456789"].map(|key| slot(key.as_bytes())), [12182, 12182, 9500, 12739]);
+        assert_eq!(
+            ["foo", "{foo}bar", "{}foo", "123456789"].map(|key| slot(key.as_bytes())),
+            [12182, 12182, 9500, 12739]
+        );
     }
 }
