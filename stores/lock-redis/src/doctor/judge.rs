@@ -8,7 +8,7 @@ use lock_store::types::error::{LockError, LockErrorKind};
 
 /// Why a check has no answer that it can use.
 pub(super) enum Failure {
-    /// Nothing is known, for this reason.
+    /// The reason why the answer is unknown.
     Silent(String),
     /// The error that the server answered.
     Refused(RedisError),

@@ -1,4 +1,4 @@
-//! What a server says of itself, its clock and its settings.
+//! The role of a server, its clock and its settings, as the server reports them.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -280,7 +280,7 @@ pub(crate) fn code_of(code: &str, detail: &str) -> Option<&'static str> {
     meaning(code, detail).map(|(name, _)| name)
 }
 
-/// What an error of a server says: its code, if it is definite; whether a retry cannot help; the advice; and its words.
+/// Reads an error of a server: its code, if it is definite; whether a retry cannot help; the advice; and its words.
 #[cfg(feature = "inspect")]
 pub(crate) fn read(error: &RedisError) -> (Option<&'static str>, bool, &'static str, String) {
     let (code, detail) = (error.code().unwrap_or_default(), error.detail().unwrap_or_default());

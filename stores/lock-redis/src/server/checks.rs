@@ -69,7 +69,7 @@ impl Node {
     }
 }
 
-/// What a failover of a server would find.
+/// The risk of a failover.
 pub(crate) struct Exposure {
     /// How many replicas are connected.
     pub(crate) replicas: u32,

@@ -1,4 +1,4 @@
-//! What `lockctl doctor` finds behind a store of Redis, on real servers.
+//! The findings of `lockctl doctor` about a store of Redis, on real servers.
 
 use lock_core::{LockBackend, RedisStore};
 use lock_store::{Doctor as _, Finding, FindingGrade};
@@ -185,14 +185,14 @@ async fn a_cut_anywhere_is_unknown_and_leaves_nothing_behind_since_redis_7() {
         assert!(bad(&found).iter().all(|(_, grade)| *grade == FindingGrade::Unknown), "{found:#?}");
         assert!(!bad(&found).is_empty());
     }
-    // What could not be deleted ends by itself: each key has an expiry from its first moment.
+    // A key that could not be deleted expires: each key has an expiry from its first moment.
     for key in keys(&server) {
         assert!(
             (0..=5_000).contains(&server.command(&["PTTL", &key]).int())
                 || server.command(&["EXISTS", &key]).int() == 0
         );
     }
-    // So it does if the caller goes away halfway.
+    // The same holds if the caller goes away halfway.
     for _ in 0..20 {
         let examination = tokio::spawn(async { tokio::task::yield_now().await });
         let url = server.url();

@@ -54,7 +54,7 @@ impl LockObserver for Log {
     }
 }
 
-/// What is said of a URL, once so many masters have been asked.
+/// Returns the warnings about a URL, once so many masters have been asked.
 async fn said(log: &Log, url: &str, masters: usize) -> (Vec<String>, Vec<bool>) {
     log.0.lock().unwrap().clear();
     log.1.send_replace(Vec::new());

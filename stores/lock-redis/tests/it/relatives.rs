@@ -1,4 +1,4 @@
-//! What a user of a relative of Redis meets at the first lock. No profile was run on the service itself.
+//! The first lock on a relative of Redis. No profile was run on the service itself.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

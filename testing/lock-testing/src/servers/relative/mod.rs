@@ -1,4 +1,4 @@
-//! What stands between a client and a real server so that it behaves like a service which speaks the protocol of Redis.
+//! A disguise makes a real server behave like a service that only speaks the protocol of Redis.
 
 mod profile;
 mod resp;
@@ -20,11 +20,11 @@ pub(crate) struct Disguise {
     requests: Vec<u8>,
     replies: Vec<u8>,
     due: VecDeque<Due>,
-    /// Of an open transaction: whether one of its commands was refused, and the first slot that it used.
+    /// The open transaction: whether one of its commands was refused, and the first slot that it used.
     transaction: Option<(bool, Option<u16>)>,
 }
 
-/// What happens to the next reply of the server.
+/// The fate of the next reply of the server.
 #[derive(Debug)]
 enum Due {
     Pass,

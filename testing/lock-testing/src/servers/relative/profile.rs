@@ -33,7 +33,7 @@ pub enum RedisRelative {
     KeyDbActive,
 }
 
-/// What becomes of a request.
+/// The fate of a request.
 pub(super) enum Verdict {
     Passed,
     /// The error that the client receives.
