@@ -35,7 +35,8 @@ impl Doctor for RedisStore {
         let mut all = asking.join_all().await;
         all.sort_by_key(|(at, ..)| *at);
         let mut found = servers.found;
-        found.extend(merged(all.into_iter().map(|(_, node, found)| (node, found)).collect()));
+        let all: Vec<_> = all.into_iter().map(|(_, node, found)| (node, found)).collect();
+        found.extend(merged(&all));
         found
     }
 }
@@ -74,9 +75,9 @@ async fn replicas(probe: &mut Probe, durability: Durability, accepts_loss: bool,
 }
 
 /// Puts together what several servers say: once what all say, else with the name of the server.
-fn merged(all: Vec<(String, Vec<Finding>)>) -> Vec<Finding> {
+fn merged(all: &[(String, Vec<Finding>)]) -> Vec<Finding> {
     let mut merged: Vec<Finding> = Vec::new();
-    for (node, found) in &all {
+    for (node, found) in all {
         for finding in found {
             if all.iter().all(|(_, others)| others.contains(finding)) {
                 if !merged.contains(finding) {

@@ -10,8 +10,8 @@ fn what_all_servers_say_is_said_once() {
     let [same, other] = [Finding::works("a", "x"), Finding::warning("b", "y")];
     let all = vec![("one".to_owned(), vec![same.clone(), other.clone()]), ("two".to_owned(), vec![same.clone()])];
     let expected = [same.clone(), Finding::warning("b", "one: y")];
-    assert_eq!(merged(all), expected);
-    assert_eq!(merged(vec![("one".to_owned(), vec![same.clone()])]), [same]);
+    assert_eq!(merged(&all), expected);
+    assert_eq!(merged(&[("one".to_owned(), vec![same.clone()])]), [same]);
 }
 
 #[test]

@@ -349,11 +349,11 @@ async fn connect(client: TcpStream, faults: &Faults) -> std::io::Result<()> {
     let (from_server, to_server) = server.into_split();
     let disguise = faults.relative.map(|relative| Mutex::new(Disguise::new(relative)));
     let asked = |bytes: Vec<u8>| match &disguise {
-        Some(disguise) => disguise.lock().to_server(&bytes),
+        Some(disguise) => disguise.lock().asked(&bytes),
         None => bytes,
     };
     let told = |bytes: Vec<u8>| match &disguise {
-        Some(disguise) => disguise.lock().to_client(&bytes),
+        Some(disguise) => disguise.lock().answered(&bytes),
         None => bytes,
     };
     // Pinned outside of the select, which would close the sockets of a stranded connection.

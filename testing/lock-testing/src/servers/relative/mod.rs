@@ -38,7 +38,7 @@ impl Disguise {
     }
 
     /// Returns what the server receives for bytes of the client.
-    pub(crate) fn to_server(&mut self, bytes: &[u8]) -> Vec<u8> {
+    pub(crate) fn asked(&mut self, bytes: &[u8]) -> Vec<u8> {
         self.requests.extend_from_slice(bytes);
         let mut passed = Vec::new();
         while let Some(length) = resp::frame(&self.requests) {
@@ -95,7 +95,7 @@ impl Disguise {
     }
 
     /// Returns what the client receives for bytes of the server.
-    pub(crate) fn to_client(&mut self, bytes: &[u8]) -> Vec<u8> {
+    pub(crate) fn answered(&mut self, bytes: &[u8]) -> Vec<u8> {
         self.replies.extend_from_slice(bytes);
         let mut passed = Vec::new();
         while let Some(length) = resp::frame(&self.replies) {

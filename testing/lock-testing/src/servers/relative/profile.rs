@@ -129,7 +129,7 @@ impl RedisRelative {
                 let why = "ERR for redis cluster, eval/evalsha number of keys can't be negative or zero";
                 return Some(why.to_owned());
             }
-            if keys.iter().any(|key| slot(key) != slot(&keys[0])) {
+            if keys.iter().any(|key| slot(key) != slot(keys[0])) {
                 return Some("ERR eval/evalsha command keys must be in same slot".to_owned());
             }
         }
