@@ -51,6 +51,13 @@ pub(crate) static MIN_REPLICAS: Metric = Metric::new(
     &["backend"],
     "Without how many connected replicas the node refuses writes (min-replicas-to-write).",
 );
+pub(crate) static FAILOVER_EXPOSED: Metric = Metric::new(
+    "distributed_lock_failover_exposed",
+    MetricKind::Gauge,
+    MetricUnit::Count,
+    &["backend"],
+    "1 if a failover of the node may lose held locks and its URL has neither acks=1 (or more) nor acks=0, else 0.",
+);
 pub(crate) static CONFIRM: Metric = Metric::new(
     "distributed_lock_confirm_seconds",
     MetricKind::Histogram(&[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0]),

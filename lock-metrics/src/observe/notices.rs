@@ -63,7 +63,7 @@ impl Core {
                 // The node has left, so nothing is known of it any more, and no alert may fire for it.
                 let mut node = self.locked_node(node);
                 (node.connected, node.policy, node.replicas, node.slots_open) = (None, None, None, None);
-                node.server = None;
+                (node.server, node.exposed) = (None, None);
             }
             Notice::EvictionPolicy { node, policy } => {
                 let place = POLICIES.iter().position(|known| known == policy).unwrap_or(POLICIES.len() - 1);
@@ -82,6 +82,7 @@ impl Core {
             Notice::Replication { node, replicas, min_replicas } => {
                 self.locked_node(node).replicas = Some((*replicas, *min_replicas));
             }
+            Notice::FailoverExposure { node, exposed } => self.locked_node(node).exposed = Some(*exposed),
             Notice::Confirmation { node, elapsed, enough } => {
                 let mut node = self.locked_node(node);
                 node.confirmations.record_duration(catalog::CONFIRM.buckets(), *elapsed);

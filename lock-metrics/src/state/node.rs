@@ -22,6 +22,8 @@ pub(crate) struct Node {
     pub(crate) redirections: [u64; labels::REDIRECTIONS.len()],
     /// Its replicas, and how many must have a write.
     pub(crate) replicas: Option<(u32, u32)>,
+    /// Whether a failover may lose locks, and nobody has chosen that.
+    pub(crate) exposed: Option<bool>,
     /// The identity of its server.
     pub(crate) server: Option<Server>,
     /// How many of its slots are being moved, if it is a master of a cluster.

@@ -46,6 +46,7 @@ fn synthetic_run(observer: &impl LockObserver) {
     observer.on_notice(&Notice::Failover { node });
     observer.on_notice(&Notice::Moved { node });
     observer.on_notice(&Notice::Replication { node, replicas: 1, min_replicas: 0 });
+    observer.on_notice(&Notice::FailoverExposure { node, exposed: true });
     observer.on_notice(&Notice::Server { node, id: "0123456789", version: "redis 8.0.2", kind: "server" });
     observer.on_notice(&Notice::Store { store: "memory", node });
     observer.on_notice(&Notice::Confirmation { node, elapsed: second, enough: false });

@@ -301,6 +301,7 @@ fn notices() {
         observer.on_notice(&Notice::Failover { node });
         observer.on_notice(&Notice::Moved { node });
         observer.on_notice(&Notice::Replication { node, replicas, min_replicas: 1 });
+        observer.on_notice(&Notice::FailoverExposure { node, exposed: enough });
         observer.on_notice(&Notice::Confirmation { node, elapsed: second, enough });
     }
     let scrape = Scrape::read(&metrics.render());
@@ -308,6 +309,7 @@ fn notices() {
     assert_eq!(scrape.get("topology_changes_total", &[("backend", node), ("change", "master_moved")]), 2.0);
     assert_eq!(scrape.get("replicas", &[("backend", node)]), 1.0);
     assert_eq!(scrape.get("min_replicas", &[("backend", node)]), 1.0);
+    assert_eq!(scrape.get("failover_exposed", &[("backend", node)]), 0.0);
     assert_eq!(scrape.get("confirm_seconds_count", &[("backend", node)]), 2.0);
     assert_eq!(scrape.get("confirm_shortfalls_total", &[("backend", node)]), 1.0);
     observer.on_notice(&Notice::SlotsMoved { node, times: 2 });

@@ -8,10 +8,10 @@ Exit codes:
   3  the store cannot be reached, or did not answer
   4  the store refuses: user or password, a permission, a key of another type than a lock; or its
      certificate is not trusted; or `dashboards` would overwrite a changed file
-`run` has its own codes, see `lockctl run --help`.
+`run` and `doctor` have their own codes, see `lockctl run --help` and `lockctl doctor --help`.
 
 PostgreSQL: the commands are the same, except `topology`. A command that only reads does not make the tables.
-`doctor` examines settings, permissions, poolers and standbys.
+`doctor` examines both: settings, permissions, and what a proxy or a managed service takes away.
 
 Clusters: the URL of any node stands for all masters, at the addresses that the cluster announces, with the
 same user, password and TLS settings. Replicas are never read.

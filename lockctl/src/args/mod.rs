@@ -179,10 +179,16 @@ pub(crate) enum Action {
     },
     /// Show the servers behind the URL: masters, replicas, sentinels, members of a quorum, and what is wrong with them
     Topology,
-    /// Examine the servers of the store: settings, permissions, poolers, standbys. Says what works, what does not, and what to set
+    /// Examine the servers of the store: what works, what is lost, what is refused, and what to set
     ///
-    /// Only PostgreSQL so far; other stores say that they do not examine their servers, with code 3. Code 4: no lock can be taken.
-    /// Code 3: something could not be found out. With warnings alone, the code is 0.
+    /// Redis and services that speak its protocol: commands, scripts, messages, clock, eviction, persistence, replicas, role, slots.
+    /// PostgreSQL: settings, permissions, poolers, standbys. Each server of a cluster and each member of a quorum is examined. The
+    /// keys of the examination have an expiry and are deleted: nothing is left behind.
+    ///
+    /// Exit codes: 0 everything works; 1 there are warnings; 2 no lock can be taken (or the URL is wrong); 3 something could not be
+    /// found out, which never counts as healthy.
+    ///
+    /// For example: lockctl --url redis+sentinel://10.0.0.1,10.0.0.2/mymaster doctor
     Doctor,
     /// Look after the members of a quorum, which a URL such as redlock://host,host,host names
     Quorum {

@@ -22,6 +22,10 @@ pub(crate) async fn doctor(url: &str, out: &mut Output) -> Result<End, Failure> 
             out.line(&summary(store.node(), &found))?;
         }
         end = worse(end, &found);
+        // A store that says nothing is not known to work.
+        if found.is_empty() {
+            end = worse(end, &[Finding::unknown("store", "it says nothing")]);
+        }
     }
     if out.is_json() {
         out.document(&json!({ "nodes": nodes }))?;
@@ -65,13 +69,17 @@ fn summary(node: &str, found: &[Finding]) -> String {
     format!("{}: {whether}; {warnings} {noun}, {unknown} unknown", visible(node))
 }
 
-/// A store that refuses is worse than one of which something is not known.
+/// The codes of this command, from good to bad: 0, 1 with warnings, 3 if something is unknown, 2 if no lock can be taken. A
+/// refusal is worse than an unknown condition, because it is certain.
+const ENDS: [(FindingGrade, End); 4] = [
+    (FindingGrade::Works, End::Ok),
+    (FindingGrade::Warning, End::NotFound),
+    (FindingGrade::Unknown, End::Unavailable),
+    (FindingGrade::Refused, End::Usage),
+];
+
 fn worse(end: End, found: &[Finding]) -> End {
-    if end == End::Refused || count(found, FindingGrade::Refused) > 0 {
-        End::Refused
-    } else if end == End::Unavailable || count(found, FindingGrade::Unknown) > 0 {
-        End::Unavailable
-    } else {
-        end
-    }
+    let badness = |end: End| ENDS.iter().position(|(_, of)| *of == end);
+    let found = ENDS.iter().filter(|(grade, _)| count(found, *grade) > 0).map(|(_, end)| *end);
+    found.chain([end]).max_by_key(|end| badness(*end)).unwrap_or(end)
 }

@@ -105,7 +105,8 @@ pub fn take_members(url: &mut StoreUrl) -> Result<Vec<RedisStore>> {
     }
     let store = |host: &str| match host.trim() {
         "" => refuse("the URL of the quorum has an empty host"),
-        host => RedisStore::read(member.at(format!("{login}{host}{database}"))),
+        // A member that loses locks does not count until they have ended, so nobody is warned of its failover.
+        host => RedisStore::read(member.at(format!("{login}{host}{database}")).with("acks=0")),
     };
     hosts.split(',').map(store).collect()
 }

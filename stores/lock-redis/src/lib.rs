@@ -5,6 +5,8 @@ mod builder;
 mod calls;
 mod cluster;
 mod connection;
+#[cfg(feature = "inspect")]
+mod doctor;
 mod error;
 #[cfg(feature = "inspect")]
 #[doc(hidden)]
@@ -13,6 +15,7 @@ mod masters;
 mod protocol;
 mod sentinel;
 mod server;
+mod services;
 
 pub use crate::builder::RedisStoreBuilder;
 pub use crate::connection::credentials::Credentials;
@@ -250,6 +253,11 @@ impl LockBackend for RedisStore {
     }
 
     fn marks(&self) -> Option<&impl DoneMarks> {
+        Some(self)
+    }
+
+    #[cfg(feature = "inspect")]
+    fn doctor(&self) -> Option<&impl lock_store::contract::backend::Doctor> {
         Some(self)
     }
 

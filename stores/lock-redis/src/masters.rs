@@ -29,11 +29,13 @@ pub(crate) enum Masters {
 impl Masters {
     /// Reads a URL. Opens nothing.
     pub(crate) fn parse(mut url: StoreUrl, settings: Settings) -> Result<Self> {
-        let durability = take_durability(&mut url)?;
+        let (durability, accepts_loss) = take_durability(&mut url)?;
         if matches!(url.scheme(), "redis+cluster" | "rediss+cluster") {
-            return Ok(Self::Cluster(Arc::new(Cluster::parse(&url, &settings, durability)?)));
+            return Ok(Self::Cluster(Arc::new(Cluster::parse(&url, &settings, (durability, accepts_loss))?)));
         }
-        Ok(Self::One(Arc::new(Node::new(Place::parse(&url, settings, durability)?, durability, None))))
+        let mut node = Node::new(Place::parse(&url, settings, durability)?, durability, None);
+        node.accepts_loss = accepts_loss;
+        Ok(Self::One(Arc::new(node)))
     }
 
     /// Returns the names that the URL gives them.

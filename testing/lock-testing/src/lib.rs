@@ -16,6 +16,7 @@ pub use crate::servers::cluster::RedisCluster;
 #[cfg(unix)]
 pub use crate::servers::postgres::{PostgresPooler, PostgresServer};
 pub use crate::servers::proxy::{Direction, FaultProxy};
+pub use crate::servers::relative::RedisRelative;
 pub use crate::servers::reply::Reply;
 pub use crate::servers::sentinel::{RedisSentinels, RedisSentinelsBuilder};
 pub use crate::servers::server::{RedisServer, RedisServerBuilder};

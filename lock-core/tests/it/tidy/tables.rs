@@ -102,12 +102,13 @@ pub(super) const TABLES: &[Layers] = &[
     Layers {
         source: TESTING,
         within: "servers",
-        modules: &[&["proxy", "reply", "session"], &["server"], &["cluster", "postgres", "sentinel"]],
+        modules: &[&["relative", "reply", "session"], &["proxy"], &["server"], &["cluster", "postgres", "sentinel"]],
     },
     Layers {
         source: REDIS,
         within: "",
         modules: &[
+            &["services"],
             &["protocol"],
             &["error"],
             &["connection"],
@@ -118,7 +119,7 @@ pub(super) const TABLES: &[Layers] = &[
             &["cluster"],
             // The store itself: its parts are written for it.
             &["masters"],
-            &["builder inspect lib"],
+            &["builder doctor inspect lib"],
         ],
     },
     Layers { source: REDIS, within: "protocol", modules: &[&["clock", "value"], &["keys"], &["steps"]] },
@@ -170,6 +171,11 @@ pub(super) const TABLES: &[Layers] = &[
         source: REDIS,
         within: "inspect",
         modules: &[&["servers"], &["jobs", "marks", "topology", "waiters"], &["holders", "scan"], &["release"]],
+    },
+    Layers {
+        source: REDIS,
+        within: "doctor",
+        modules: &[&["judge"], &["probe"], &["commands", "servers", "settings"]],
     },
     Layers {
         source: QUORUM,

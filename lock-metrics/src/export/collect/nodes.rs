@@ -77,6 +77,11 @@ impl Core {
                 sink.gauge(&catalog::MIN_REPLICAS, &[name], f64::from(least));
             }
         });
+        each(&mut |name, node| {
+            if let Some(exposed) = node.exposed {
+                sink.gauge(&catalog::FAILOVER_EXPOSED, &[name], f64::from(u8::from(exposed)));
+            }
+        });
         each(&mut |name, node| sink.histogram(&catalog::CONFIRM, &[name], node.confirmations.buckets()));
         each(&mut |name, node| sink.counter(&catalog::CONFIRM_SHORTFALLS, &[name], node.shortfalls));
         each(&mut |name, node| {

@@ -13,6 +13,7 @@ use crate::connection::link::{Link, unreadable};
 use crate::protocol::keys::{CLOCK, clock_of};
 use crate::protocol::steps::script::Eval;
 use crate::protocol::steps::{self, NodeTake, Taken};
+use crate::services;
 use lock_store::contract::backend::Claim;
 use lock_store::types::owner::OwnerId;
 use lock_store::types::system::clock::Clock;
@@ -324,7 +325,8 @@ impl Link {
     /// Notes that the server is a node of a cluster, if this error shows it. Returns whether that was not known
     /// before.
     pub(crate) fn crosses(&self, error: &RedisError) -> bool {
-        error.code() == Some("CROSSSLOT") && self.note_cluster()
+        let crosses = error.code() == Some("CROSSSLOT") || error.detail().is_some_and(services::crosses);
+        crosses && self.note_cluster()
     }
 }
 

@@ -203,12 +203,13 @@ async fn acquire_after(
                 return Ok(Attempt::Contended);
             }
         }
-        Taken::Doubtful | Taken::NotExecuted => {}
         Taken::NoClock(why) => {
             free_taken(server, connection, request).await;
             return Err(error::no_clock(server.name(), &why));
         }
-        Taken::Refused(why) => return Err(server.failed("acquire", &why)),
+        Taken::Refused(why) if !connection.link.crosses(&why) => return Err(server.failed("acquire", &why)),
+        // A proxy may hide that the servers behind it are a cluster. The script takes the clock of the slot.
+        Taken::Refused(_) | Taken::Doubtful | Taken::NotExecuted => {}
     }
     let repeated = acquire_by_script(server, connection, request, None, begun, way).await;
     if give_back && repeated.is_err() {

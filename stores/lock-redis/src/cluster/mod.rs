@@ -53,14 +53,20 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     /// Reads a URL. Opens nothing.
-    pub(crate) fn parse(url: &StoreUrl, settings: &Settings, durability: Durability) -> Result<Self> {
+    pub(crate) fn parse(
+        url: &StoreUrl,
+        settings: &Settings,
+        (durability, accepts_loss): (Durability, bool),
+    ) -> Result<Self> {
         let Several { tls, login, hosts, path, nat, .. } = Several::read(url, 6379, &[], SHAPE)?;
         if !matches!(path, "" | "0") {
             return Err(LockError::misconfigured(format!(
                 "locks of a cluster lie in its database 0; remove what follows the hosts, and write {SHAPE}",
             )));
         }
-        let common = Arc::new(Common::default());
+        let mut common = Common::default();
+        common.accepts_loss = accepts_loss;
+        let common = Arc::new(common);
         let seed = |host: &Address| {
             let target = Target::one_of(tls, &login, host, 0, settings.clone())?;
             Ok(Arc::new(Node::in_cluster(target, durability, &common)))

@@ -12,6 +12,7 @@ use redis::{ErrorKind, RedisError};
 
 use crate::error::wrong_type::WrongType;
 use crate::protocol::keys;
+use crate::services;
 use lock_store::types::error::{LockError, LockErrorKind};
 
 /// Describes a failed attempt to connect. No command was sent, so none was executed.
@@ -111,11 +112,11 @@ pub(crate) fn answered(node: &str, op: &str, text: &str) -> LockError {
 
 /// Describes a server that would not run what renews a lock and gives it back. No lock is taken there.
 pub(crate) fn unreleasable(node: &str, why: &str) -> LockError {
-    let advice = if why.to_ascii_lowercase().contains("unknown") {
+    let advice = services::advice(why).unwrap_or(if why.to_ascii_lowercase().contains("unknown") {
         "the command is renamed or disabled there (rename-command), or the service has no scripts; enable it"
     } else {
         "the user may not do that; docs/operations.md#permissions lists what it needs"
-    };
+    });
     LockError::misconfigured(format!("{node} would not give a lock back, so none is taken: {advice} ({why})"))
 }
 
@@ -149,6 +150,7 @@ pub(crate) fn no_clock(node: &str, error: &RedisError) -> LockError {
 }
 
 /// The meaning of an error code for the command, and the advice.
+#[derive(Clone, Copy)]
 enum Meaning {
     /// Refused before anything was done. Trying later may help.
     NotExecuted(&'static str),
@@ -196,8 +198,6 @@ const CODES: &[(&str, Meaning)] = &[
 /// The same for errors that only have the general code, by what their text contains.
 const TEXTS: &[(&str, Meaning)] = &[
     ("max number of clients", Meaning::NotExecuted("it has no connection left; raise maxclients")),
-    ("unknown command", Meaning::Misconfigured("it does not know a command we need; use Redis 6.2 or later")),
-    ("unknown subcommand", Meaning::Misconfigured("it does not know a command we need; use Redis 6.2 or later")),
     // A master that does not serve the slot says it of a script, and some services say it instead of MOVED.
     ("non local key", Meaning::NotExecuted(NOT_HERE)),
     ("do not hash to the same slot", Meaning::NotExecuted(NOT_HERE)),
@@ -281,6 +281,18 @@ pub(crate) fn code_of(code: &str, detail: &str) -> Option<&'static str> {
     meaning(code, detail).map(|(name, _)| name)
 }
 
+/// Reads an error of a server: its code, if it is definite; whether a retry cannot help; the advice; and its words.
+#[cfg(feature = "inspect")]
+pub(crate) fn read(error: &RedisError) -> (Option<&'static str>, bool, &'static str, String) {
+    let (code, detail) = (error.code().unwrap_or_default(), error.detail().unwrap_or_default());
+    let told = quoted(code, detail);
+    match meaning(code, detail) {
+        Some((name, Meaning::Misconfigured(advice))) => (Some(name), true, advice, told),
+        Some((name, Meaning::NotExecuted(advice))) => (Some(name), false, advice, told),
+        None => (None, false, "", told),
+    }
+}
+
 /// Returns whether an error says that the server is not a master.
 pub(crate) fn is_of_replica(text: &str) -> bool {
     let (code, detail) = text.split_once(' ').unwrap_or((text, ""));
@@ -289,8 +301,8 @@ pub(crate) fn is_of_replica(text: &str) -> bool {
 
 /// Looks the code up. If a script raised the error, looks inside the text too, because servers
 /// before 7 then put the line of the script first and the code behind it.
-fn meaning(code: &str, detail: &str) -> Option<(&'static str, &'static Meaning)> {
-    let lookup = |word: &str| CODES.iter().find(|(name, _)| *name == word).map(|(name, meaning)| (*name, meaning));
+fn meaning(code: &str, detail: &str) -> Option<(&'static str, Meaning)> {
+    let lookup = |word: &str| CODES.iter().find(|(name, _)| *name == word).map(|(name, meaning)| (*name, *meaning));
     if let Some(found) = lookup(code) {
         return Some(found);
     }
@@ -300,7 +312,9 @@ fn meaning(code: &str, detail: &str) -> Option<(&'static str, &'static Meaning)>
             return Some(found);
         }
     }
-    TEXTS.iter().find(|(part, _)| detail.contains(part)).map(|(_, meaning)| ("ERR", meaning))
+    let service = services::advice(detail).or_else(|| services::missing(detail)).map(Meaning::Misconfigured);
+    let known = || TEXTS.iter().find(|(part, _)| detail.contains(part)).map(|(_, meaning)| *meaning);
+    service.or_else(known).map(|meaning| ("ERR", meaning))
 }
 
 #[cfg(test)]

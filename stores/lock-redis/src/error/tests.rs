@@ -118,6 +118,37 @@ fn codes_inside_the_errors_of_scripts() {
     }
 }
 
+/// The service refuses before it runs anything, so a retry cannot help.
+#[test]
+fn refusals_of_services_name_what_to_set() {
+    for (text, says) in [
+        (
+            "ERR bad lua script for redis cluster, all the keys that the script uses should be passed using the KEYS array",
+            "script_check_enable to 0",
+        ),
+        (
+            "ERR bad lua script for redis cluster, first parameter of redis.call/redis.pcall must be a single literal string",
+            "script_check_enable to 0",
+        ),
+        ("ERR eval/evalsha command keys must be in same slot", "script_check_enable to 0"),
+        ("ERR eval/evalsha command keys must in same slot", "redis+cluster://"),
+        ("ERR for redis cluster, eval/evalsha number of keys can't be negative or zero", "script_check_enable to 0"),
+        ("ERR command eval not support for normal user", "script_check_enable to 0"),
+        ("ERR script tried accessing undeclared key", "allow-undeclared-keys"),
+        ("ERR unknown command 'XADD', with args beginning with:", "no streams (XADD)"),
+        ("ERR unknown command `xadd`, with args beginning with:", "no streams (XADD)"),
+        ("ERR unknown command 'EVALSHA'", "no scripts (EVAL)"),
+        ("ERR unknown command", "lockctl doctor"),
+        ("ERR Unknown Redis command called from script script: 1f0, on @user_script:7.", "lockctl doctor"),
+    ] {
+        let (code, detail) = text.split_once(' ').unwrap();
+        for error in [executing("node", "acquire", &server_error(code, detail)), answered("node", "acquire", text)] {
+            assert_eq!(class(&error), Class::Misconfigured, "{text}");
+            assert!(error.to_string().contains(says) && !error.to_string().contains("use Redis 6.2"), "{error}");
+        }
+    }
+}
+
 /// Before 7.2 the server does not say which key it was.
 #[test]
 fn a_key_that_the_user_may_not_touch_is_a_matter_of_patterns() {

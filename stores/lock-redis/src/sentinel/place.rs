@@ -109,12 +109,13 @@ impl Place {
     }
 }
 
-/// Takes out of a URL where locks must have arrived before they count.
-pub(crate) fn take_durability(url: &mut StoreUrl) -> Result<Durability> {
+/// Takes out of a URL where locks must have arrived before they count, and whether it accepts that a failover loses some.
+pub(crate) fn take_durability(url: &mut StoreUrl) -> Result<(Durability, bool)> {
     match (url.take("acks")?, url.take("fsync")?) {
-        (None, None) => Ok(Durability::Master),
-        (Some(acks), None) => format!("acks={acks}").parse(),
-        (None, Some(fsync)) => format!("fsync={fsync}").parse(),
+        (None, None) => Ok((Durability::Master, false)),
+        (Some(acks), None) if acks == "0" => Ok((Durability::Master, true)),
+        (Some(acks), None) => Ok((format!("acks={acks}").parse()?, false)),
+        (None, Some(fsync)) => Ok((format!("fsync={fsync}").parse()?, false)),
         (Some(_), Some(_)) => Err(LockError::misconfigured(
             "the Redis URL has both acks and fsync; what is on the disks of replicas is in their memory: keep fsync",
         )),

@@ -53,19 +53,52 @@ async fn check_replication(server: &Node, link: &Link, inbox: &Inbox) {
     let Some((replicas, min_replicas)) = replication(link).await else { return };
     let node = server.name();
     inbox.notice(&Notice::Replication { node, replicas, min_replicas });
-    let is_unguarded = replicas > 0 && min_replicas == 0 && server.durability == Durability::Master;
-    if is_unguarded && !server.warned_of_replicas.swap(true, Ordering::Relaxed) {
-        tracing::warn!(
-            node,
-            replicas,
-            "a failover of this server may lose locks that are held; set min-replicas-to-write 1, or add acks=1 to \
-             the URL",
-        );
+    let exposure = Exposure {
+        replicas,
+        fails_over: matches!(server.pool.place, Place::Sentinels(_)),
+        durability: server.durability,
+        accepts_loss: server.accepts_loss,
+    };
+    // Once for each URL: a cluster has many masters.
+    let warned = server.cluster.as_ref().map_or(&server.warned_of_replicas, |cluster| &cluster.warned_of_replicas);
+    if exposure.is_unguarded() && !warned.swap(true, Ordering::Relaxed) {
+        tracing::warn!(node, replicas, "{}; {}", exposure.says(), Exposure::REMEDY);
+    }
+    inbox.notice(&Notice::FailoverExposure { node, exposed: exposure.is_unguarded() });
+}
+
+/// The risk of a failover.
+pub(crate) struct Exposure {
+    /// How many replicas are connected.
+    pub(crate) replicas: u32,
+    /// Whether a replica may take over that is not connected now.
+    pub(crate) fails_over: bool,
+    pub(crate) durability: Durability,
+    /// Whether the URL says `acks=0`.
+    pub(crate) accepts_loss: bool,
+}
+
+impl Exposure {
+    pub(crate) const REMEDY: &'static str = "add acks=1 to the URL, so that a lock counts once a replica has it; or add acks=0 if \
+                                             a lost lock is harmless, for example because of fencing tokens";
+
+    /// Returns whether a failover may lose locks, and nobody has chosen that.
+    pub(crate) fn is_unguarded(&self) -> bool {
+        (self.replicas > 0 || self.fails_over) && self.durability == Durability::Master && !self.accepts_loss
+    }
+
+    pub(crate) fn says(&self) -> String {
+        let who = match self.replicas {
+            0 => "sentinels may promote a replica".to_owned(),
+            1 => "1 replica may take over".to_owned(),
+            more => format!("{more} replicas may take over"),
+        };
+        format!("{who} without the newest locks, because no lock waits for replicas: then a lock has two holders")
     }
 }
 
 /// Asks what runs on a server.
-async fn version(link: &Link) -> Option<String> {
+pub(crate) async fn version(link: &Link) -> Option<String> {
     let mut info = redis::cmd("INFO");
     info.arg("server");
     let text: String = redis::from_redis_value(link.send(&info).await.ok()?).ok()?;
@@ -78,7 +111,7 @@ async fn version(link: &Link) -> Option<String> {
 
 /// Asks for the eviction policy, in the way that managed servers allow if they forbid the direct
 /// one.
-async fn eviction_policy(link: &Link) -> Option<String> {
+pub(crate) async fn eviction_policy(link: &Link) -> Option<String> {
     let mut config = redis::cmd("CONFIG");
     config.arg("GET").arg("maxmemory-policy");
     if let Ok(Value::Map(found)) = link.send(&config).await

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use tokio::sync::Notify;
 
@@ -27,6 +28,10 @@ pub(crate) struct Common {
     trouble: Notify,
     /// The recent releases, for a server that takes over.
     pub(crate) repeats: Arc<Repeats>,
+    /// Whether the URL accepts that a failover may lose locks (`acks=0`).
+    pub(crate) accepts_loss: bool,
+    /// Whether it has been logged that a failover may lose locks.
+    pub(crate) warned_of_replicas: AtomicBool,
 }
 
 impl Default for Common {
@@ -36,6 +41,8 @@ impl Default for Common {
             delivered: Mutex::default(),
             trouble: Notify::new(),
             repeats: Arc::default(),
+            accepts_loss: false,
+            warned_of_replicas: AtomicBool::new(false),
         }
     }
 }

@@ -77,6 +77,8 @@ pub(crate) struct Node {
     pub(crate) rounds: Arc<Rounds>,
     /// Where a lock must have arrived before it counts, if its request does not say.
     pub(crate) durability: Durability,
+    /// Whether the URL accepts that a failover may lose locks (`acks=0`).
+    pub(crate) accepts_loss: bool,
     /// Whether the server's eviction policy has been logged.
     pub(crate) warned_of_eviction: AtomicBool,
     /// Whether it has been logged that a failover may lose locks.
@@ -122,6 +124,7 @@ impl Node {
             floor: Floor::default(),
             collisions: Collisions::default(),
             durability,
+            accepts_loss: cluster.as_ref().is_some_and(|cluster| cluster.accepts_loss),
             warned_of_eviction: AtomicBool::new(false),
             warned_of_replicas: AtomicBool::new(false),
             cluster,

@@ -114,6 +114,13 @@ impl StoreUrl {
         Self { address, ..self.clone() }
     }
 
+    /// Adds a parameter, encoded.
+    #[must_use]
+    pub fn with(mut self, parameter: &str) -> Self {
+        self.query.push(parameter.to_owned());
+        self
+    }
+
     /// Writes the URL for the driver of the store.
     pub fn to_text(&self) -> String {
         let Self { scheme, separator, address, query, fragment } = self;

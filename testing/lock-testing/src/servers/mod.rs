@@ -4,6 +4,7 @@ pub(crate) mod cluster;
 #[cfg(unix)]
 pub(crate) mod postgres;
 pub(crate) mod proxy;
+pub(crate) mod relative;
 pub(crate) mod reply;
 pub(crate) mod sentinel;
 pub(crate) mod server;

@@ -1,17 +1,18 @@
 //! A TCP proxy that misbehaves on request.
 
+mod pump;
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 
-use lock_store::types::system::clock::{Clock, Timestamp};
+use crate::servers::proxy::pump::pump;
+use crate::servers::relative::{Disguise, RedisRelative};
 use lock_store::types::system::sync::Mutex;
 
 /// Sits between clients and one server, on its own thread.
@@ -57,6 +58,8 @@ struct Faults {
     refuse: AtomicBool,
     /// The server that new connections reach.
     port: AtomicU16,
+    /// What the server pretends to be.
+    relative: Option<RedisRelative>,
     connections: AtomicU64,
 }
 
@@ -71,7 +74,7 @@ struct Generation {
 }
 
 #[derive(Debug)]
-struct Lane {
+pub(super) struct Lane {
     policy: watch::Sender<Policy>,
     passed: AtomicU64,
     /// How many more bytes pass before their connection ends.
@@ -85,7 +88,7 @@ struct Lane {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Policy {
+pub(super) struct Policy {
     delay: Duration,
     blocked: bool,
 }
@@ -98,6 +101,20 @@ impl FaultProxy {
     /// Panics if no port is free.
     #[must_use]
     pub fn start(server_port: u16) -> Self {
+        Self::start_with(server_port, None)
+    }
+
+    /// Starts a proxy that makes a Redis server on this machine behave like another service.
+    ///
+    /// # Panics
+    ///
+    /// Like [`start`](Self::start).
+    #[must_use]
+    pub fn start_as(relative: RedisRelative, server_port: u16) -> Self {
+        Self::start_with(server_port, Some(relative))
+    }
+
+    fn start_with(server_port: u16, relative: Option<RedisRelative>) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("a runtime for the proxy can be built");
         // Bound without the runtime, because the caller may be inside another runtime.
@@ -111,6 +128,7 @@ impl FaultProxy {
             strand: watch::Sender::new(0),
             refuse: AtomicBool::new(false),
             port: AtomicU16::new(server_port),
+            relative,
             connections: AtomicU64::new(0),
         });
         let (stop, stopped) = oneshot::channel();
@@ -329,9 +347,18 @@ async fn connect(client: TcpStream, faults: &Faults) -> std::io::Result<()> {
     let mut stranded = faults.strand.subscribe();
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
+    let disguise = faults.relative.map(|relative| Mutex::new(Disguise::new(relative)));
+    let asked = |bytes: Vec<u8>| match &disguise {
+        Some(disguise) => disguise.lock().asked(&bytes),
+        None => bytes,
+    };
+    let told = |bytes: Vec<u8>| match &disguise {
+        Some(disguise) => disguise.lock().answered(&bytes),
+        None => bytes,
+    };
     // Pinned outside of the select, which would close the sockets of a stranded connection.
-    let mut requests = std::pin::pin!(pump(from_client, to_server, &faults.to_server));
-    let mut replies = std::pin::pin!(pump(from_server, to_client, &faults.to_client));
+    let mut requests = std::pin::pin!(pump(from_client, to_server, &faults.to_server, asked));
+    let mut replies = std::pin::pin!(pump(from_server, to_client, &faults.to_client, told));
     tokio::select! {
         biased;
         _ = stranded.changed() => std::future::pending().await,
@@ -339,59 +366,4 @@ async fn connect(client: TcpStream, faults: &Faults) -> std::io::Result<()> {
         () = replies.as_mut() => {}
     }
     Ok(())
-}
-
-/// Passes bytes on. Reading continues while earlier bytes are delayed, so that delays do not add up.
-async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, lane: &Lane) {
-    let (arrived, mut due) = mpsc::unbounded_channel::<(Timestamp, Vec<u8>)>();
-    let read = async move {
-        let mut buffer = vec![0; 16 * 1024];
-        while let Ok(length @ 1..) = from.read(&mut buffer).await {
-            if arrived.send((Clock::system().now(), buffer[..length].to_vec())).is_err() {
-                break;
-            }
-        }
-        // Bytes that were read must still be passed on, so the writer ends both halves.
-        drop(arrived);
-        std::future::pending::<()>().await;
-    };
-    let write = async {
-        let clock = Clock::system();
-        let mut policy = lane.policy.subscribe();
-        while let Some((at, bytes)) = due.recv().await {
-            let delay = policy.borrow_and_update().delay;
-            let due = at.after(delay);
-            // A timer takes a millisecond even for a time that has passed, and such delays would add up.
-            if due > clock.now() {
-                clock.sleep_until(due).await;
-            }
-            if policy.wait_for(|policy| !policy.blocked).await.is_err() {
-                return;
-            }
-            if lane.strands(&bytes) {
-                std::future::pending::<()>().await;
-            }
-            let (length, ends) = lane.admit(bytes.len());
-            // Counted before they arrive, so that a test that has seen them finds them counted.
-            lane.passed.fetch_add(length as u64, Ordering::SeqCst);
-            if to.write_all(&bytes[..length]).await.is_err() {
-                return;
-            }
-            if !ends {
-                continue;
-            }
-            if !lane.holds.load(Ordering::SeqCst) {
-                return;
-            }
-            lane.policy.send_modify(|policy| policy.blocked = true);
-            let resumed = policy.wait_for(|policy| !policy.blocked).await.is_ok();
-            if !resumed || to.write_all(&bytes[length..]).await.is_err() {
-                return;
-            }
-        }
-    };
-    tokio::select! {
-        () = read => {}
-        () = write => {}
-    }
 }

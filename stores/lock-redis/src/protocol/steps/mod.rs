@@ -30,6 +30,8 @@ pub(crate) use beside::job::read_job;
 pub(crate) use lock::acquire::{Acquire, Acquired};
 pub(crate) use lock::holder::ReadHolder;
 pub(crate) use lock::native::{Taken, draw, read_taken, take};
+#[cfg(feature = "inspect")]
+pub(crate) use lock::release::try_out_at;
 pub(crate) use lock::release::{each_freed, free_one, freed, refusal, release, try_out};
 #[cfg(feature = "inspect")]
 pub(crate) use lock::release_foreign::release_foreign;

@@ -101,6 +101,14 @@ pub enum Notice<'a> {
         /// The server refuses writes with fewer connected replicas than this.
         min_replicas: u32,
     },
+    /// Whether a failover of a node may lose held locks although nobody has chosen that: it has replicas, or sentinels
+    /// watch it, and its URL has neither `acks=1` (or more) nor `acks=0`. Sent together with [`Replication`](Self::Replication).
+    FailoverExposure {
+        /// The node, without credentials.
+        node: &'a str,
+        /// Whether it may.
+        exposed: bool,
+    },
     /// Replicas or disks confirmed a node's writes, or did not.
     Confirmation {
         /// The node, without credentials.

@@ -32,6 +32,8 @@ struct Lasting {
     policy: Option<Box<str>>,
     /// Its replicas, and how many must have a write.
     replicas: Option<(u32, u32)>,
+    /// Whether a failover may lose locks, and nobody has chosen that.
+    exposed: Option<bool>,
     /// Its id, its version, and how it is found.
     server: Option<(Box<str>, Box<str>, &'static str)>,
     /// How many of its slots are open.
@@ -64,12 +66,13 @@ impl Observers {
                 let lasting = self.lasting();
                 (lasting.clone(), self.changes.load(Ordering::Relaxed))
             };
-            for Lasting { node, up, policy, replicas, server, slots_open, store_at } in &lasting {
+            for Lasting { node, up, policy, replicas, exposed, server, slots_open, store_at } in &lasting {
                 let state = [
                     store_at.as_deref().map(|at| Notice::Store { store: node, node: at }),
                     up.map(|up| Notice::Connection { node, up }),
                     policy.as_deref().map(|policy| Notice::EvictionPolicy { node, policy }),
                     replicas.map(|(replicas, min_replicas)| Notice::Replication { node, replicas, min_replicas }),
+                    exposed.map(|exposed| Notice::FailoverExposure { node, exposed }),
                     server.as_ref().map(|(id, version, kind)| Notice::Server { node, id, version, kind }),
                     slots_open.map(|slots| Notice::SlotsOpen { node, slots }),
                 ];
@@ -113,6 +116,7 @@ impl Observers {
         let (Notice::Connection { node, .. }
         | Notice::EvictionPolicy { node, .. }
         | Notice::Replication { node, .. }
+        | Notice::FailoverExposure { node, .. }
         | Notice::Server { node, .. }
         | Notice::SlotsOpen { node, .. }
         | Notice::NodeLeft { node }
@@ -133,6 +137,7 @@ impl Observers {
             Notice::Replication { replicas, min_replicas, .. } => {
                 lasting[at].replicas = Some((*replicas, *min_replicas));
             }
+            Notice::FailoverExposure { exposed, .. } => lasting[at].exposed = Some(*exposed),
             Notice::Server { id, version, kind, .. } => {
                 lasting[at].server = Some(((*id).into(), (*version).into(), kind));
             }

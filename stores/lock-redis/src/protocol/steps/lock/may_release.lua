@@ -14,7 +14,8 @@ local calls = { { 'GETRANGE', key, 0, 0 }, { 'DEL', key }, { 'PEXPIRE', key, 1 }
 for i = 1, #calls do
   local answer = redis.pcall(unpack(calls[i]))
   local why = type(answer) == 'table' and answer.err or ''
-  if find(why, "can't run") or find(why, 'permissions to run') or find(why, 'Unknown Redis command') then
+  local refused = find(why, "can't run") or find(why, 'permissions to run') or find(why, 'undeclared key')
+  if refused or find(why, 'Unknown Redis command') then
     return calls[i][1] .. ': ' .. why
   end
 end

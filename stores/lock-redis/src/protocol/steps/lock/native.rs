@@ -86,6 +86,10 @@ pub(crate) fn read_taken(answers: &[Value], count: usize) -> Vec<Taken> {
     match outcome {
         Value::ServerError(aborted) if aborted.code() == "EXECABORT" => {
             if let Some(why) = error(&queued[count]) {
+                // Garnet does not say which command it does not know.
+                let unnamed = why.detail() == Some("unknown command");
+                let named = || redis::make_extension_error("ERR".to_owned(), Some("unknown command 'XADD'".to_owned()));
+                let why = if unnamed { named() } else { why };
                 return vec![Taken::Refused(why); count];
             }
             let part = |answer| error(answer).map_or(Taken::NotExecuted, Taken::Refused);

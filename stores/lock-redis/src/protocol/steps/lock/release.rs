@@ -9,6 +9,7 @@ use crate::protocol::keys::{self, QueueOf};
 use crate::protocol::steps::lib::{CLOCK, ENTRY, FREE, PASS, QUEUE};
 use crate::protocol::steps::script::{Eval, Script};
 use crate::protocol::value;
+use crate::services;
 use lock_store::contract::backend::{Claim, Freed};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
@@ -47,12 +48,17 @@ pub(crate) fn free_one(claim: &Claim, keep_for: Duration) -> Eval {
 /// Adds what a new connection asks first: whether the server knows this script, runs it, and lets the user do in a script what
 /// gives a lock back. There are three answers.
 pub(crate) fn try_out(greeting: &mut Pipeline) {
+    try_out_at(greeting, keys::CLOCK, &[]);
+}
+
+/// The same with a key that the server serves, and keys that the last question declares, because some services refuse a script
+/// without any.
+pub(crate) fn try_out_at(greeting: &mut Pipeline, key: &str, declared: &[&str]) {
     static MAY: LazyLock<Script> = LazyLock::new(|| Script::new(&[&[include_str!("may_release.lua")]]));
     // Called without locks it does nothing.
-    greeting.cmd("EVAL").arg(&SCRIPT.text).arg(1).arg(keys::CLOCK).arg(0);
-    greeting
-        .add_command(Eval::new(&SCRIPT, [keys::CLOCK].into_iter()).with(|words| _ = words.arg(0)).by_hash().clone());
-    greeting.cmd("EVAL").arg(&MAY.text).arg(0).arg(format!("{}:none", keys::CLOCK));
+    greeting.cmd("EVAL").arg(&SCRIPT.text).arg(1).arg(key).arg(0);
+    greeting.add_command(Eval::new(&SCRIPT, [key].into_iter()).with(|words| _ = words.arg(0)).by_hash().clone());
+    greeting.cmd("EVAL").arg(&MAY.text).arg(declared.len()).arg(declared).arg(format!("{key}:none"));
 }
 
 /// Reads the next of those answers: what the server or the script refused, if that is certain.
@@ -60,7 +66,8 @@ pub(crate) fn refusal(answer: Value) -> Option<String> {
     match answer {
         Value::ServerError(error) => {
             let detail = error.details().unwrap_or_default();
-            let certain = detail.contains("permissions to run") || detail.contains("unknown command");
+            let certain = ["permissions to run", "unknown command"].iter().any(|part| detail.contains(part))
+                || services::refuses_scripts(detail);
             certain.then(|| format!("{} {}", error.code(), detail.split(", with args").next().unwrap_or_default()))
         }
         Value::BulkString(text) if !text.is_empty() => Some(String::from_utf8_lossy(&text).into_owned()),
