@@ -16,6 +16,7 @@ mod record;
 mod run;
 mod screen;
 mod values;
+mod waiting;
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;

@@ -88,6 +88,7 @@ mod tidy;
 mod tls;
 #[cfg(feature = "redis")]
 mod upgrading;
+mod waiting;
 #[cfg(all(feature = "axum", feature = "tower", feature = "macros"))]
 mod web;
 #[cfg(feature = "redis")]

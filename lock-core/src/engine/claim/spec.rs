@@ -1,9 +1,12 @@
 //! The request of one acquire.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::report::event_context::EventContext;
 use crate::engine::shared::Caller;
+use lock_store::contract::event::WaitProgress;
 use lock_store::types::options::LockOptions;
 
 /// The request of one acquire.
@@ -19,4 +22,16 @@ pub(crate) struct LockSpec {
     /// How long a release may have kept the key taken until now, by its `min_hold`. A quorum counts on it while a
     /// member has lost its data.
     pub(crate) kept_for: Duration,
+    /// What is called while the request waits.
+    pub(crate) on_waiting: Option<OnWaiting>,
+}
+
+/// What a request calls while it waits.
+#[derive(Clone)]
+pub(crate) struct OnWaiting(pub(crate) Arc<dyn Fn(&WaitProgress) + Send + Sync>);
+
+impl fmt::Debug for OnWaiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OnWaiting")
+    }
 }

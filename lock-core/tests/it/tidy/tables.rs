@@ -82,7 +82,7 @@ pub(super) const TABLES: &[Layers] = &[
             &["fencing", "guard", "outcome", "stripe"],
             &["protect"],
             &["lock manager"],
-            &["connect", "global", "overriding", "roles", "shutdown", "striped", "web"],
+            &["connect", "global", "lease", "overriding", "roles", "shutdown", "striped", "web"],
             &["inspect"],
         ],
     },
@@ -247,7 +247,7 @@ pub(super) const TABLES: &[Layers] = &[
         within: "",
         modules: &[
             &["end", "screen", "values"],
-            &["output"],
+            &["output", "waiting"],
             &["args", "audit"],
             &["record"],
             &["listing"],
