@@ -18,6 +18,8 @@ pub(crate) enum End {
     Unavailable = 3,
     /// Reached, but refused: credentials, permissions, a key that is not a lock.
     Refused = 4,
+    /// The lock stayed taken: the code of `run` for that.
+    Busy = 75,
 }
 
 /// The advice for a URL.

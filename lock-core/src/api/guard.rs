@@ -74,6 +74,11 @@ impl LockGuard {
         std::iter::once(&self.first).chain(&self.more)
     }
 
+    /// Unwraps the hold of one key.
+    pub(crate) fn into_first(self) -> OwnedHold {
+        self.first
+    }
+
     /// Returns the only hold, or the first of several.
     pub(crate) fn first(&self) -> &OwnedHold {
         &self.first

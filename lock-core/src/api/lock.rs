@@ -15,6 +15,7 @@ use crate::api::protect;
 use crate::engine::acquire::acquire;
 use crate::engine::acquire::all::acquire_all;
 use crate::engine::claim::spec::{LockSpec, OnWaiting};
+use crate::engine::claim::tag::LeaseTag;
 use crate::engine::context::holds_any;
 use crate::engine::report::event_context::{EventContext, Origin};
 #[cfg(feature = "tower")]
@@ -68,6 +69,8 @@ pub struct LockRequest {
     seen_as: Option<Arc<str>>,
     /// What is called while the request waits.
     on_waiting: Option<OnWaiting>,
+    /// The holder of the lease that is asked for, if it is one.
+    lease: Option<LeaseTag>,
 }
 
 /// Work that was accepted and is not done.
@@ -100,6 +103,7 @@ impl LockRequest {
             kept_since: None,
             seen_as: None,
             on_waiting: None,
+            lease: None,
         }
     }
 
@@ -300,6 +304,7 @@ impl LockRequest {
             accepted,
             kept_for,
             on_waiting: self.on_waiting.clone(),
+            lease: self.lease,
         };
         let key = match self.keys? {
             RequestedKeys::One(key) => key,

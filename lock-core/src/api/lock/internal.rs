@@ -7,6 +7,8 @@ use std::time::{Duration, SystemTime};
 #[cfg(feature = "tower")]
 use crate::api::lock::AcceptedWork;
 use crate::api::lock::LockRequest;
+use crate::engine::claim::spec::OnWaiting;
+use crate::engine::claim::tag::LeaseTag;
 use crate::engine::report::event_context::Origin;
 use lock_store::contract::event::Purpose;
 use lock_store::types::error::{LockError, Result};
@@ -29,6 +31,12 @@ impl LockRequest {
     pub(crate) fn with_purpose(mut self, purpose: Purpose) -> Self {
         self.purpose = purpose;
         self
+    }
+
+    /// Asks for a lease of a holder.
+    pub(crate) fn for_a_lease(mut self, tag: LeaseTag, on_waiting: Option<OnWaiting>) -> Self {
+        (self.lease, self.on_waiting) = (Some(tag), on_waiting);
+        self.with_purpose(Purpose::Lease)
     }
 
     /// Shows other processes a text in place of the call site.

@@ -275,7 +275,8 @@ impl Acquire {
                     let left = holder.ttl_left;
                     guard.name_holder(holder.clone());
                     self.contended(Some(holder));
-                    if self.spec.options.wait == Wait::None {
+                    // A lease of the same holder does not wait for itself.
+                    if self.spec.options.wait == Wait::None || self.spec.is_of_same(self.holder.as_ref()) {
                         return Err(LockError::busy(self.holder.clone()));
                     }
                     again_at(now, (pause, &self.engine().ticks), refusals, self.spec.options.ttl, left)

@@ -7,6 +7,7 @@ pub(crate) mod all;
 pub(crate) mod free;
 mod pending;
 pub(crate) mod spec;
+pub(crate) mod tag;
 
 use std::sync::{Arc, Weak};
 

@@ -4,10 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::engine::claim::tag::LeaseTag;
 use crate::engine::report::event_context::EventContext;
 use crate::engine::shared::Caller;
 use lock_store::contract::event::WaitProgress;
 use lock_store::types::options::LockOptions;
+use lock_store::types::owner::Holder;
 
 /// The request of one acquire.
 #[derive(Debug)]
@@ -24,6 +26,15 @@ pub(crate) struct LockSpec {
     pub(crate) kept_for: Duration,
     /// What is called while the request waits.
     pub(crate) on_waiting: Option<OnWaiting>,
+    /// The holder of the lease that is asked for, if it is one.
+    pub(crate) lease: Option<LeaseTag>,
+}
+
+impl LockSpec {
+    /// Returns whether the holder of the lease that is asked for has it already.
+    pub(crate) fn is_of_same(&self, holder: Option<&Holder>) -> bool {
+        self.lease.is_some_and(|tag| tag.is_of(holder.and_then(|holder| holder.owner)))
+    }
 }
 
 /// What a request calls while it waits.

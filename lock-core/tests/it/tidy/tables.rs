@@ -73,7 +73,7 @@ pub(super) const TABLES: &[Layers] = &[
     },
     Layers { source: CORE, within: "engine::report", modules: &[&["event_context"], &["trace"]] },
     Layers { source: CORE, within: "engine::watch", modules: &[&["following", "watchdog"]] },
-    Layers { source: CORE, within: "engine::claim", modules: &[&["free", "spec"], &["pending"], &["all"]] },
+    Layers { source: CORE, within: "engine::claim", modules: &[&["tag"], &["free", "spec"], &["pending"], &["all"]] },
     Layers { source: CORE, within: "engine::hold", modules: &[&["release"], &["owned"]] },
     Layers {
         source: CORE,
@@ -256,13 +256,13 @@ pub(super) const TABLES: &[Layers] = &[
             &["main"],
         ],
     },
-    Layers { source: LOCKCTL, within: "args", modules: &[&["address", "filter", "generate", "help", "run", "shown"]] },
+    Layers { source: LOCKCTL, within: "args", modules: &[&["address", "filter", "generate", "help", "lease", "run", "shown"]] },
     Layers { source: LOCKCTL, within: "members", modules: &[&["joint"], &["page"]] },
     Layers {
         source: LOCKCTL,
         within: "commands",
         modules: &[
-            &["dashboards", "doctor", "forget", "jobs", "leader", "locks", "release", "topology", "watch"],
+            &["dashboards", "doctor", "forget", "jobs", "leader", "lease", "locks", "release", "topology", "watch"],
             &["why"],
             &["contention", "quorum"],
         ],
