@@ -230,9 +230,11 @@ impl LeaseRequest {
             return wrong(format!("a lease of {ttl:?} is out of bounds; use between {MIN_FIXED_TTL:?} and 30 days"));
         }
         if !self.manager.engine().queues {
-            return wrong("a quorum and other stores without a queue keep no leases; use one Redis server, Sentinel, a \
+            return wrong(
+                "a quorum and other stores without a queue keep no leases; use one Redis server, Sentinel, a \
                           cluster, PostgreSQL or memory"
-                .to_owned());
+                    .to_owned(),
+            );
         }
         let tag = LeaseTag::of(&key, &self.holder);
         Ok((key, tag))

@@ -37,6 +37,8 @@ mod grants;
 mod handoff;
 mod jobs;
 mod key_typos;
+#[cfg(all(feature = "macros", feature = "serde"))]
+mod leases;
 #[cfg(feature = "redis")]
 mod lockstep;
 #[cfg(feature = "redis")]

@@ -44,11 +44,16 @@ impl LockObserver for Told {
 
 fn two_managers() -> (LockManager, LockManager, MemoryStore) {
     let store = MemoryStore::new();
-    let manager = || LockManager::builder(store.clone()).with_ttl(30 * SECOND).drive_on_current_runtime().build().unwrap();
+    let manager =
+        || LockManager::builder(store.clone()).with_ttl(30 * SECOND).drive_on_current_runtime().build().unwrap();
     (manager(), manager(), store)
 }
 
-fn wait(locks: &LockManager, wait: impl Into<Wait>, told: &Told) -> JoinHandle<lock_core::Result<lock_core::LockGuard>> {
+fn wait(
+    locks: &LockManager,
+    wait: impl Into<Wait>,
+    told: &Told,
+) -> JoinHandle<lock_core::Result<lock_core::LockGuard>> {
     let request = locks.lock("k").with_wait(wait.into()).with_site("shop::refund").on_waiting(told.note());
     tokio::spawn(request.acquire())
 }
@@ -114,7 +119,7 @@ async fn a_caller_behind_another_of_its_process_is_told_too() {
     assert!(told.all()[0].to_string().contains("shop::charge"), "{}", told.all()[0]);
     assert!(told.all()[0].to_string().contains("of this process"), "{}", told.all()[0]);
     drop(guard);
-    waiting.await.unwrap().unwrap();
+    drop(waiting.await.unwrap().unwrap());
 }
 
 #[tokio::test(start_paused = true)]
@@ -133,7 +138,7 @@ async fn a_store_that_is_away_is_told_as_unknown_and_the_wait_goes_on() {
     assert!(all[0].to_string().contains("its holder is unknown, because "), "{}", all[0]);
     store.set_away(false);
     drop(guard);
-    waiting.await.unwrap().unwrap();
+    drop(waiting.await.unwrap().unwrap());
 }
 
 #[tokio::test(start_paused = true)]
@@ -145,7 +150,7 @@ async fn a_message_that_panics_breaks_no_wait() {
     let waiting = tokio::spawn(request.acquire());
     tokio::time::sleep(11 * SECOND).await;
     drop(guard);
-    waiting.await.unwrap().unwrap();
+    drop(waiting.await.unwrap().unwrap());
 }
 
 #[tokio::test(start_paused = true)]
@@ -170,9 +175,8 @@ async fn a_crowd_looks_seldom() {
     let (holder, _, store) = two_managers();
     let guard = holder.lock("k").await.unwrap();
     let told = Told::default();
-    let managers: Vec<_> = (0..300)
-        .map(|_| LockManager::builder(store.clone()).drive_on_current_runtime().build().unwrap())
-        .collect();
+    let managers: Vec<_> =
+        (0..300).map(|_| LockManager::builder(store.clone()).drive_on_current_runtime().build().unwrap()).collect();
     let mut waiting = tokio::task::JoinSet::new();
     for locks in &managers {
         let acquire = wait(locks, 90 * SECOND, &told);

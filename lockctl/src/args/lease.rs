@@ -17,7 +17,7 @@ pub(crate) struct Acquire {
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = values::wait)]
     pub(crate) wait: Wait,
 
-    /// What the lease is for. Waiters, `show`, `list` and the live view show it, about 80 bytes of it
+    /// The purpose of the lease. Waiters, `show`, `list` and the live view show it, about 80 bytes of it
     #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) reason: Option<String>,
 
@@ -33,7 +33,7 @@ pub(crate) struct LeaseArgs {
     #[arg(value_parser = values::key)]
     pub(crate) key: LockKey,
 
-    /// The name of the holder, such as the number of a CI job: whoever names it is this holder
+    /// The name of the holder, such as the number of a CI job. Every process that gives this name is this holder
     #[arg(long, value_name = "NAME", value_parser = values::holder)]
     pub(crate) holder: String,
 

@@ -13,7 +13,7 @@ use lock_store::types::owner::OwnerId;
 /// The longest name of a holder, in bytes.
 pub const MAX_HOLDER: usize = 64;
 
-/// What stands before the name in the place of a call site.
+/// The text before the name, in the place of a call site.
 const MARK: &str = "lease ";
 
 /// How much of a call site every store keeps, in bytes.

@@ -127,8 +127,7 @@ impl Acquire {
             };
             let now = engine.clock.now();
             let left = (until != Timestamp::NEVER).then(|| until.since(now));
-            let mut progress =
-                WaitProgress::new(events.key.clone(), events.label.clone(), now.since(started), left);
+            let mut progress = WaitProgress::new(events.key.clone(), events.label.clone(), now.since(started), left);
             (progress.site, progress.store) = (events.call_site.name, Arc::clone(&events.origin.store));
             match looked {
                 Ok(Looked { holder, held_for, before }) => {
@@ -173,7 +172,7 @@ impl Acquire {
     }
 }
 
-/// What a look has found.
+/// The result of a look.
 struct Looked {
     holder: Option<Holder>,
     held_for: Option<Duration>,
@@ -237,9 +236,9 @@ mod tests {
         let start = Timestamp::from_nanos(1 << 60);
         let asked = (0..3_000u64).map(|millis| start.after(Duration::from_millis(millis)));
         let turns: Vec<Timestamp> = asked.filter_map(turn_to_look).collect();
-        let busiest = turns.iter().map(|from| {
-            turns.iter().filter(|at| *at >= from && at.since(*from) < Duration::from_secs(1)).count()
-        });
+        let busiest = turns
+            .iter()
+            .map(|from| turns.iter().filter(|at| *at >= from && at.since(*from) < Duration::from_secs(1)).count());
         assert!((90..=100).contains(&busiest.max().unwrap()), "{}", turns.len());
         // A backlog is at most a second long, so a wait that comes later looks in time.
         let late = start.after(Duration::from_secs(4));

@@ -24,7 +24,7 @@ pub(crate) struct LockSpec {
     /// How long a release may have kept the key taken until now, by its `min_hold`. A quorum counts on it while a
     /// member has lost its data.
     pub(crate) kept_for: Duration,
-    /// What is called while the request waits.
+    /// The function to call while the request waits.
     pub(crate) on_waiting: Option<OnWaiting>,
     /// The holder of the lease that is asked for, if it is one.
     pub(crate) lease: Option<LeaseTag>,
@@ -37,7 +37,7 @@ impl LockSpec {
     }
 }
 
-/// What a request calls while it waits.
+/// The function that a request calls while it waits.
 #[derive(Clone)]
 pub(crate) struct OnWaiting(pub(crate) Arc<dyn Fn(&WaitProgress) + Send + Sync>);
 

@@ -15,9 +15,8 @@ impl LeaseTag {
     /// processes compute the same, so it must never change.
     pub(crate) fn of(key: &LockKey, holder: &str) -> Self {
         let bytes = key.as_str().bytes().chain([0xff]).chain(holder.bytes());
-        let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-        });
+        let hash = bytes
+            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
         let mut digits = [0; 16];
         digits.copy_from_slice(format!("{hash:016x}").as_bytes());
         Self(digits)

@@ -256,7 +256,11 @@ pub(super) const TABLES: &[Layers] = &[
             &["main"],
         ],
     },
-    Layers { source: LOCKCTL, within: "args", modules: &[&["address", "filter", "generate", "help", "lease", "run", "shown"]] },
+    Layers {
+        source: LOCKCTL,
+        within: "args",
+        modules: &[&["address", "filter", "generate", "help", "lease", "run", "shown"]],
+    },
     Layers { source: LOCKCTL, within: "members", modules: &[&["joint"], &["page"]] },
     Layers {
         source: LOCKCTL,

@@ -42,5 +42,5 @@ async fn a_server_that_stands_still_is_told_as_unknown() {
     let first = told.all().remove(0);
     assert!(first.unknown.is_some() && first.waited < 4 * SECOND, "{first}");
     server.resume();
-    waiting.await.unwrap().unwrap();
+    drop(waiting.await.unwrap().unwrap());
 }

@@ -208,7 +208,9 @@ fn force(entry: &LockEntry, found: &Findings) -> String {
         (_, Life::Shown | Life::Renews) => {
             format!("safe only if all that it writes to checks fencing tokens{token}; its process is told, and stops")
         }
-        (_, Life::Leased) => format!("only after you have asked its holder, whom nothing tells; {free} unless it is renewed"),
+        (_, Life::Leased) => {
+            format!("only after you have asked its holder, whom nothing tells; {free} unless it is renewed")
+        }
         (_, Life::LetGo) => format!("safe: the process that took it no longer works under it; {free}"),
         _ if entry.is_without_ttl() => {
             "safe if its process is gone, or all that it writes to checks fencing tokens".to_owned()

@@ -1,4 +1,4 @@
-//! What is known about a wait while it lasts.
+//! The state of a wait while it lasts.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::types::key::{LockKey, LockLabel};
 use crate::types::owner::Holder;
 use crate::types::system::text::human;
 
-/// What is known about a wait that has lasted for a while: who holds the lock, and how much of the wait is left.
+/// The state of a wait that has lasted for a while: who holds the lock, and how much of the wait is left.
 ///
 /// `Display` puts it into one line for people.
 ///
