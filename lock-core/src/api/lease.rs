@@ -1,37 +1,39 @@
 //! A lock that outlives its process, for work that several processes do one after the other.
 //!
 //! Use a guard ([`LockManager::lock`]) instead if one process does all of the work: a guard is renewed by itself, and it
-//! says when it is lost. A [`Lease`] is for the steps of a CI job, for a shell session, or for a coding agent.
+//! says when it is lost.
 
+mod held;
 mod text;
 
-use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use crate::api::guard::LockGuard;
 use crate::api::lock::LockRequest;
 use crate::api::manager::LockManager;
-use crate::engine::claim::free::{ReleaseOutcome, settled_at};
+use crate::engine::claim::free::settled_at;
 use crate::engine::claim::spec::OnWaiting;
 use crate::engine::claim::tag::LeaseTag;
-use crate::engine::shared::{Caller, Engine};
+use crate::engine::shared::Caller;
 use crate::engine::watch::watchdog;
-use lock_store::contract::backend::{AcquireRequest, Attempt, Claim, Freed, Release, Renewal};
+use lock_store::contract::backend::{AcquireRequest, Attempt};
 use lock_store::contract::event::WaitProgress;
 use lock_store::types::error::{LockError, LockErrorKind, LossReason, Result};
 use lock_store::types::fencing::FencingToken;
 use lock_store::types::key::LockKey;
 use lock_store::types::naming::{IntoLockKey, RequestedKeys};
-use lock_store::types::options::{LockOptions, MAX_TTL, MIN_FIXED_TTL, Renew, Wait, command_timeout};
+use lock_store::types::options::{LockOptions, MAX_TTL, MIN_FIXED_TTL, Renew, Wait};
 use lock_store::types::owner::{HolderInfo, OwnerId};
 use lock_store::types::system::clock::wall_clock;
 
 /// How often an acquire turns to the lease of the same holder and finds it gone, at most.
 const ROUNDS: u32 = 10;
 
-pub use text::{MAX_HOLDER, check_holder, of_site};
+pub use held::Lease;
+pub use lock_store::types::owner::lease_of_site as of_site;
+pub use text::{MAX_HOLDER, check_holder};
 
 impl LockManager {
     /// Asks for a lease of a key: a lock that stays taken when this process ends. Use [`lock`](Self::lock) instead if one
@@ -142,28 +144,25 @@ impl LeaseRequest {
     /// A dropped future leaves no new lease behind. A lease that the holder had before stays, and may have been renewed.
     pub async fn acquire(self) -> Result<Lease> {
         let (key, tag) = self.checked()?;
-        let engine = self.manager.engine_here()?;
-        let (started, mut rounds) = (engine.clock.now(), 0);
+        let clock = &self.manager.engine_here()?.clock;
+        let (started, mut rounds) = (clock.now(), 0);
         loop {
             rounds += 1;
-            let found = match self.manager.holder_of(key.clone()).await {
-                // A store that is away is waited for below.
+            // The request below names a holder that is in the way, and waits for a store that is away.
+            let found = match if self.exclusive { Ok(None) } else { self.find().await } {
                 Err(error) if error.kind() == LockErrorKind::Unavailable => None,
                 found => found?,
             };
-            if let Some(holder) = found
-                && let Some(owner) = holder.owner.filter(|owner| tag.is_of(Some(*owner)))
-            {
-                if self.exclusive {
-                    return Err(LockError::busy(Some(holder)).with_key(&key));
-                }
-                if let Some(lease) = self.take_up(engine, &key, owner).await? {
-                    return Ok(lease);
+            if let Some(lease) = found {
+                match self.take_up(lease).await {
+                    // It has just ended.
+                    Err(error) if error.kind() == LockErrorKind::Lost => {}
+                    taken => return taken,
                 }
             }
             let mut options = self.options.clone();
             if let Some(limit) = options.wait.limit() {
-                options.wait = limit.saturating_sub(engine.clock.now().since(started)).into();
+                options.wait = limit.saturating_sub(clock.now().since(started)).into();
             }
             let request = LockRequest::new(self.manager.clone(), Ok(RequestedKeys::One(key.clone())));
             let request = request.on_behalf_of(self.called_from, options).seen_as(self.seen_as());
@@ -179,44 +178,23 @@ impl LeaseRequest {
         }
     }
 
-    /// Renews the lease of this holder, for the ttl of this request. Returns `None` if the holder does not have it. A
-    /// renewal never shortens a lease.
+    /// Finds the lease of this holder, to renew or release it. Returns `None` if the holder does not have it. Its ttl is that
+    /// of this request.
     ///
     /// # Errors
     ///
-    /// [`LockErrorKind::Unavailable`] if the store did not answer: the lease may have been renewed. Also `InvalidKey` and
-    /// `Misconfigured`.
+    /// Like [`LockManager::holder`].
     ///
     /// # Cancel safety
     ///
-    /// Safe. It is then unknown whether the lease was renewed.
-    pub async fn renew(self) -> Result<Option<Lease>> {
+    /// Safe: it only reads.
+    pub async fn find(&self) -> Result<Option<Lease>> {
         let (key, tag) = self.checked()?;
-        let engine = self.manager.engine_here()?;
         let Some(holder) = self.manager.holder_of(key.clone()).await? else { return Ok(None) };
         let Some(owner) = holder.owner.filter(|owner| tag.is_of(Some(*owner))) else { return Ok(None) };
-        let lease = self.lease_of(&key, owner, holder.token);
-        Ok(renew(engine, self.claim(engine, &key, owner)).await?.then_some(lease))
-    }
-
-    /// Releases the lease of this holder. Returns `false` if the holder does not have it.
-    ///
-    /// # Errors
-    ///
-    /// [`LockErrorKind::Unavailable`] if the store did not answer: the lease may have been released, and the call can be
-    /// repeated. Also `InvalidKey` and `Misconfigured`.
-    ///
-    /// # Cancel safety
-    ///
-    /// Safe. It is then unknown whether the lease was released.
-    pub async fn release(self) -> Result<bool> {
-        let (key, tag) = self.checked()?;
-        let engine = self.manager.engine_here()?;
-        let holder = self.manager.holder_of(key.clone()).await?;
-        match holder.and_then(|holder| holder.owner).filter(|owner| tag.is_of(Some(*owner))) {
-            Some(owner) => release(engine, self.claim(engine, &key, owner)).await,
-            None => Ok(false),
-        }
+        let mut lease = self.lease_of(key, owner, holder.token);
+        lease.expires_at = wall_clock() + holder.ttl_left.unwrap_or_default().min(MAX_TTL);
+        Ok(Some(lease))
     }
 
     fn checked(&self) -> Result<(LockKey, LeaseTag)> {
@@ -244,32 +222,24 @@ impl LeaseRequest {
         text::site(&self.holder, &self.reason).into()
     }
 
-    fn claim(&self, engine: &Engine, key: &LockKey, owner: OwnerId) -> Claim {
-        claim(engine, key, owner, &self.options)
+    fn lease_of(&self, key: LockKey, owner: OwnerId, token: Option<FencingToken>) -> Lease {
+        let (holder, ttl) = (self.holder.clone(), self.options.ttl);
+        Lease { key, holder, token, ttl, expires_at: wall_clock() + ttl, owner }
     }
 
-    fn lease_of(&self, key: &LockKey, owner: OwnerId, token: Option<FencingToken>) -> Lease {
-        let (key, holder, ttl) = (key.clone(), self.holder.clone(), self.options.ttl);
-        Lease { key, holder, owner, token, ttl, expires_at: wall_clock() + ttl }
-    }
-
-    /// Renews a lease that the holder has, and draws a token. `None` if it has just ended.
-    async fn take_up(&self, engine: &Arc<Engine>, key: &LockKey, owner: OwnerId) -> Result<Option<Lease>> {
-        let claim = self.claim(engine, key, owner);
+    /// Renews a lease that the holder has, and draws a token.
+    async fn take_up(&self, mut lease: Lease) -> Result<Lease> {
         // First only a renewal: an acquire would also take a lock that was released a moment ago.
-        if !renew(engine, claim.clone()).await? {
-            return Ok(None);
-        }
-        let lease = self.lease_of(key, owner, None);
-        let origin = self.manager.origin();
+        lease.renew(&self.manager).await?;
+        let (engine, origin) = (self.manager.engine_here()?, self.manager.origin());
         let info = HolderInfo::new(Arc::clone(&origin.host), origin.pid, self.seen_as());
-        let mut request = AcquireRequest::new(claim, info);
+        let mut request = AcquireRequest::new(lease.claim(&self.manager), info);
         (request.repeated, request.execute_within) = (true, self.options.command_timeout());
         let until = engine.clock.now().after(request.execute_within);
         let command = engine.route(Caller::Async, Arc::clone(&engine.backend).try_acquire(request));
-        match engine.bounded("acquire", key, until, command).await.map_err(|error| error.with_key(key))? {
-            Attempt::Granted { token } => Ok(Some(Lease { token: Some(token), ..lease })),
-            _ => Ok(None),
+        match engine.bounded("acquire", &lease.key, until, command).await.map_err(|error| error.with_key(&lease.key))? {
+            Attempt::Granted { token } => Ok(Lease { token: Some(token), ..lease }),
+            _ => Err(LockError::lost(LossReason::Stolen).with_key(&lease.key)),
         }
     }
 
@@ -279,145 +249,11 @@ impl LeaseRequest {
         let (engine, hold) = (Arc::clone(owned.engine()), Arc::clone(&owned.hold));
         // An earlier send that was never answered could take the lock again, after a process has released the lease.
         engine.timer.sleep_until(settled_at(&hold.lease)).await;
-        let lease = self.lease_of(&hold.events.key, hold.lease.claim.owner, Some(hold.token));
+        let lease = self.lease_of(hold.events.key.clone(), hold.lease.claim.owner, Some(hold.token));
         // A grant that came through the queue is short.
         watchdog::extend(&engine, &hold.lease, self.options.ttl).await?;
         hold.ensure_held()?;
         owned.leave();
         Ok(lease)
     }
-}
-
-/// A lock that stays taken until it is released, or until its ttl has passed since the last renewal. Use a
-/// [`LockGuard`](crate::LockGuard) instead if one process does all of the work.
-///
-/// It is plain data, and dropping it releases nothing. `Display` writes it as text for another process, `FromStr` reads
-/// it, and so does `serde` (feature `serde`). The text proves ownership, so keep it as secret as a password.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Lease {
-    key: LockKey,
-    holder: String,
-    owner: OwnerId,
-    token: Option<FencingToken>,
-    ttl: Duration,
-    expires_at: SystemTime,
-}
-
-impl Lease {
-    /// Returns the key, as the store has it.
-    #[must_use]
-    pub fn key(&self) -> &LockKey {
-        &self.key
-    }
-
-    /// Returns the name of the holder.
-    #[must_use]
-    pub fn holder(&self) -> &str {
-        &self.holder
-    }
-
-    /// Returns the fencing token. `None` from Redis after [`LeaseRequest::renew`]: only the acquire knows it.
-    #[must_use]
-    pub fn token(&self) -> Option<FencingToken> {
-        self.token
-    }
-
-    /// Returns how long the lease lasts after each renewal.
-    #[must_use]
-    pub fn ttl(&self) -> Duration {
-        self.ttl
-    }
-
-    /// Returns when the lease ends unless it is renewed, by the clock of this machine. An earlier, longer lease may last
-    /// longer.
-    #[must_use]
-    pub fn expires_at(&self) -> SystemTime {
-        self.expires_at
-    }
-
-    /// Renews the lease for its ttl. A renewal never shortens a lease.
-    ///
-    /// # Errors
-    ///
-    /// [`LockErrorKind::Lost`] if the lease has ended, was released, or was taken away: stop the work.
-    /// [`LockErrorKind::Unavailable`] if the store did not answer: try again before [`expires_at`](Self::expires_at).
-    ///
-    /// # Cancel safety
-    ///
-    /// Safe. It is then unknown whether the lease was renewed.
-    pub async fn renew(&mut self, locks: &LockManager) -> Result<()> {
-        let engine = locks.engine_here()?;
-        let now = wall_clock();
-        if renew(engine, self.claim(locks)).await? {
-            self.expires_at = self.expires_at.max(now + self.ttl);
-            return Ok(());
-        }
-        Err(LockError::lost(self.loss(now)).with_key(&self.key))
-    }
-
-    /// Releases the lease.
-    ///
-    /// # Errors
-    ///
-    /// [`LockErrorKind::Unavailable`] if the store did not answer: the lease may have been released, and the call can be
-    /// repeated.
-    ///
-    /// # Cancel safety
-    ///
-    /// Safe. It is then unknown whether the lease was released.
-    pub async fn release(&self, locks: &LockManager) -> Result<ReleaseOutcome> {
-        let engine = locks.engine_here()?;
-        let now = wall_clock();
-        let released = release(engine, self.claim(locks)).await?;
-        Ok(if released { ReleaseOutcome::Released } else { ReleaseOutcome::AlreadyLost(self.loss(now)) })
-    }
-
-    fn claim(&self, locks: &LockManager) -> Claim {
-        let mut options = locks.options().clone();
-        options.ttl = self.ttl;
-        claim(locks.engine(), &self.key, self.owner, &options)
-    }
-
-    fn loss(&self, now: SystemTime) -> LossReason {
-        if now >= self.expires_at { LossReason::Expired } else { LossReason::Stolen }
-    }
-}
-
-impl fmt::Debug for Lease {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lease")
-            .field("key", &self.key)
-            .field("holder", &self.holder)
-            .field("token", &self.token)
-            .field("expires_at", &self.expires_at)
-            .finish_non_exhaustive()
-    }
-}
-
-fn claim(engine: &Engine, key: &LockKey, owner: OwnerId, options: &LockOptions) -> Claim {
-    let durability = options.durability.unwrap_or_else(|| engine.backend.durability());
-    let mut claim = Claim::new(key.clone(), options.ttl).with_durability(durability);
-    claim.owner = owner;
-    claim
-}
-
-/// Renews a claim. Returns false if it does not have the lock.
-async fn renew(engine: &Arc<Engine>, claim: Claim) -> Result<bool> {
-    let (key, until) = (claim.key.clone(), engine.clock.now().after(command_timeout(claim.ttl)));
-    let asked = Arc::clone(&engine.backend).renew(vec![claim]);
-    let command = engine.route(Caller::Async, Box::pin(async move { Ok(asked.await) }));
-    let answer = engine.bounded("renew", &key, until, command).await.map(|mut answers| answers.pop());
-    match answer {
-        Ok(Some(Ok(renewal))) => Ok(renewal != Renewal::Lost),
-        Ok(Some(Err(error))) | Err(error) => Err(error.with_key(&key)),
-        Ok(None) => Err(LockError::unavailable("the store gave no answer").with_key(&key)),
-    }
-}
-
-/// Releases a claim. Returns false if it does not have the lock.
-async fn release(engine: &Arc<Engine>, claim: Claim) -> Result<bool> {
-    let (key, until) = (claim.key.clone(), engine.clock.now().after(command_timeout(claim.ttl)));
-    let command = engine.route(Caller::Async, Arc::clone(&engine.backend).release(Release::new(claim)));
-    let freed = engine.bounded("release", &key, until, command).await.map_err(|error| error.with_key(&key))?;
-    Ok(freed == Freed::Released)
 }

@@ -7,7 +7,7 @@ use lock_core::inspect::FleetReader;
 use lock_core::lease::{Lease, LeaseRequest, of_site};
 use lock_core::store::Freed;
 use lock_core::store::text::{human, visible};
-use lock_core::{FencingToken, Holder, LockErrorKind, LockKey, LockManager, LockManagerBuilder};
+use lock_core::{FencingToken, Holder, LockErrorKind, LockKey, LockManager, LockManagerBuilder, ReleaseOutcome};
 use serde_json::json;
 
 use crate::args::{Acquire, LeaseArgs};
@@ -57,7 +57,14 @@ pub(crate) async fn acquire(url: &str, wanted: &Acquire, out: &mut Output) -> Re
 pub(crate) async fn renew(url: &str, wanted: &LeaseArgs, out: &mut Output) -> Result<End, Failure> {
     let locks = manager(url)?;
     let LeaseArgs { key, holder, ttl } = wanted;
-    match request(&locks, key, holder).ttl(*ttl).renew().await? {
+    let renewed = match request(&locks, key, holder).ttl(*ttl).find().await? {
+        Some(mut lease) => match lease.renew(&locks).await {
+            Err(error) if error.kind() == LockErrorKind::Lost => None,
+            renewed => renewed.map(|()| Some(lease))?,
+        },
+        None => None,
+    };
+    match renewed {
         Some(lease) => {
             show(&lease, "is renewed", out)?;
             Ok(End::Ok)
@@ -67,22 +74,22 @@ pub(crate) async fn renew(url: &str, wanted: &LeaseArgs, out: &mut Output) -> Re
 }
 
 fn show(lease: &Lease, what: &str, out: &mut Output) -> Result<(), Failure> {
-    let expires = lease.expires_at().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+    let expires = lease.expires_at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     if out.is_json() {
         out.document(&json!({
-            "key": lease.key().as_str(),
-            "holder": lease.holder(),
+            "key": lease.key.as_str(),
+            "holder": lease.holder,
             // Text, because a number of JSON does not hold it exactly.
-            "token": lease.token().map(|token| token.to_string()),
-            "ttl_seconds": lease.ttl().as_secs_f64(),
+            "token": lease.token.map(|token| token.to_string()),
+            "ttl_seconds": lease.ttl.as_secs_f64(),
             "expires_at_unix_seconds": expires,
         }))?;
         return Ok(());
     }
-    let token = lease.token().as_ref().map(FencingToken::to_string);
+    let token = lease.token.as_ref().map(FencingToken::to_string);
     let token = token.map_or_else(String::new, |token| format!(" under the token {token}"));
-    let (key, holder) = (visible(lease.key().as_str()), visible(lease.holder()));
-    out.line(&format!("{key} {what} by {holder}{token}, for {}", human(lease.ttl())))?;
+    let (key, holder) = (visible(lease.key.as_str()), visible(&lease.holder));
+    out.line(&format!("{key} {what} by {holder}{token}, for {}", human(lease.ttl)))?;
     Ok(())
 }
 
@@ -132,7 +139,11 @@ pub(crate) async fn release(
     out: &mut Output,
 ) -> Result<End, Failure> {
     let locks = manager(url)?;
-    if request(&locks, key, holder).release().await? {
+    let released = match request(&locks, key, holder).find().await? {
+        Some(lease) => lease.release(&locks).await? == ReleaseOutcome::Released,
+        None => false,
+    };
+    if released {
         if out.is_json() {
             out.document(&json!({ "key": key.as_str(), "outcome": "released", "holder": holder }))?;
         } else {

@@ -8,13 +8,10 @@ use crate::api::lease::Lease;
 use lock_store::types::error::{LockError, Result};
 use lock_store::types::key::LockKey;
 use lock_store::types::options::MAX_TTL;
-use lock_store::types::owner::OwnerId;
+use lock_store::types::owner::{LEASE, OwnerId};
 
 /// The longest name of a holder, in bytes.
 pub const MAX_HOLDER: usize = 64;
-
-/// The text before the name, in the place of a call site.
-const MARK: &str = "lease ";
 
 /// How much of a call site every store keeps, in bytes.
 const MAX_SITE: usize = 160;
@@ -22,11 +19,10 @@ const MAX_SITE: usize = 160;
 /// Checks the name of a holder, and says what is wrong with it.
 #[doc(hidden)]
 pub fn check_holder(name: &str) -> std::result::Result<(), String> {
-    if name.is_empty() {
-        return Err("a lease needs the name of its holder, such as the number of a CI job".to_owned());
-    }
-    if name.len() > MAX_HOLDER {
-        return Err(format!("the name of the holder has {} bytes and the limit is {MAX_HOLDER}", name.len()));
+    if name.is_empty() || name.len() > MAX_HOLDER {
+        return Err(format!(
+            "name the holder of the lease in 1 to {MAX_HOLDER} bytes, for example by the number of a CI job"
+        ));
     }
     if name.contains(|c: char| c.is_whitespace() || c.is_control() || c == '|') {
         return Err("the name of a holder has no spaces, no control characters and no |".to_owned());
@@ -36,7 +32,7 @@ pub fn check_holder(name: &str) -> std::result::Result<(), String> {
 
 /// Describes a holder and its reason in the place of a call site: `lease ci-4711: release 42`.
 pub(super) fn site(holder: &str, reason: &str) -> String {
-    let mut site = format!("{MARK}{holder}");
+    let mut site = format!("{LEASE}{holder}");
     let reason = reason.trim();
     if !reason.is_empty() {
         site.push_str(": ");
@@ -48,24 +44,6 @@ pub(super) fn site(holder: &str, reason: &str) -> String {
         site.push(ellipsis);
     }
     site
-}
-
-/// Reads the holder of a lease and its reason, from the text in the place of a call site. `None` if that is a call site.
-///
-/// ```
-/// use lock_core::lease::of_site;
-///
-/// assert_eq!(of_site("lease ci-4711: release 42"), Some(("ci-4711", "release 42")));
-/// assert_eq!(of_site("shop::charge"), None);
-/// ```
-#[must_use]
-pub fn of_site(site: &str) -> Option<(&str, &str)> {
-    let text = site.strip_prefix(MARK)?;
-    let (holder, reason) = match text.split_once(' ') {
-        Some((holder, reason)) => (holder.strip_suffix(':')?, reason),
-        None => (text, ""),
-    };
-    check_holder(holder).is_ok().then_some((holder, reason))
 }
 
 /// Writes the lease as one line for another process: it proves ownership.
@@ -113,26 +91,4 @@ impl<'de> serde::Deserialize<'de> for Lease {
 }
 
 #[cfg(test)]
-mod tests {
-    use lock_testing::limit;
-
-    use super::{MAX_SITE, check_holder, of_site, site};
-
-    #[test]
-    #[limit]
-    fn the_place_of_a_call_site_tells_holder_and_reason() {
-        for (holder, reason) in [("ci-4711", ""), ("ann@ci:", "a b: c"), ("a:", ""), ("é", "é")] {
-            assert_eq!(of_site(&site(holder, reason)), Some((holder, reason)));
-        }
-        let (holder, reason) = ("h".repeat(64), "é".repeat(200));
-        let long = site(&holder, &reason);
-        assert!(long.len() <= MAX_SITE && long.ends_with("é…") && of_site(&long).unwrap().0 == holder, "{long}");
-        assert_eq!(of_site(&site("a", " two\nlines|x ")), Some(("a", "two lines x")));
-        for other in ["shop::charge", "lease ", "lease a b", "leases a", "lockctl run x"] {
-            assert_eq!(of_site(other), None, "{other}");
-        }
-        for bad in ["", "a b", "a|b", "a\n", "a\u{a0}b", &"x".repeat(65)] {
-            assert!(check_holder(bad).is_err(), "{bad:?}");
-        }
-    }
-}
+mod tests;

@@ -122,7 +122,7 @@ impl Acquire {
         self.telling = Some(Box::pin(async move {
             engine.timer.sleep_until(turn).await;
             let looked = match here {
-                Some(holder) => Ok(Looked { holder: Some(holder), held_for: None, before: None }),
+                Some(holder) => Ok((Some(holder), None, None)),
                 None => look(&engine, &events.key, caller, owner).await,
             };
             let now = engine.clock.now();
@@ -130,9 +130,7 @@ impl Acquire {
             let mut progress = WaitProgress::new(events.key.clone(), events.label.clone(), now.since(started), left);
             (progress.site, progress.store) = (events.call_site.name, Arc::clone(&events.origin.store));
             match looked {
-                Ok(Looked { holder, held_for, before }) => {
-                    (progress.holder, progress.held_for, progress.before) = (holder, held_for, before);
-                }
+                Ok(found) => (progress.holder, progress.held_for, progress.before) = found,
                 Err(error) => progress.unknown = Some(error),
             }
             tracing::info!(
@@ -172,23 +170,18 @@ impl Acquire {
     }
 }
 
-/// The result of a look.
-struct Looked {
-    holder: Option<Holder>,
-    held_for: Option<Duration>,
-    before: Option<usize>,
-}
+/// The holder of a lock, how long it has had the lock, and how many claims stand before this one.
+type Found = (Option<Holder>, Option<Duration>, Option<usize>);
 
 /// Asks the store who holds a lock, and how many claims stand before this one.
-async fn look(engine: &Arc<Engine>, key: &LockKey, caller: Caller, owner: Option<OwnerId>) -> Result<Looked> {
+async fn look(engine: &Arc<Engine>, key: &LockKey, caller: Caller, owner: Option<OwnerId>) -> Result<Found> {
     let (backend, of) = (Arc::clone(&engine.backend), key.clone());
     let asked = Box::pin(async move {
         let entry = match Arc::clone(&backend).entry(of.clone()).await {
             Ok(entry) => entry,
             // The store lists nothing, or not for this user.
             Err(error) if error.kind() == LockErrorKind::Misconfigured => {
-                let holder = backend.holder(of).await?;
-                return Ok(Looked { holder, held_for: None, before: None });
+                return Ok((backend.holder(of).await?, None, None));
             }
             Err(error) => return Err(error),
         };
@@ -201,7 +194,7 @@ async fn look(engine: &Arc<Engine>, key: &LockKey, caller: Caller, owner: Option
             }),
         };
         let held_for = entry.as_ref().and_then(|entry| entry.held_for);
-        Ok(Looked { holder: entry.map(|entry| entry.holder), held_for, before })
+        Ok((entry.map(|entry| entry.holder), held_for, before))
     });
     let until = engine.clock.now().after(LOOK);
     engine.bounded("holder", key, until, engine.route(caller, asked)).await
@@ -221,27 +214,4 @@ fn turn_to_look(now: Timestamp) -> Option<Timestamp> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use lock_testing::limit;
-
-    use super::turn_to_look;
-    use lock_store::types::system::clock::Timestamp;
-
-    #[test]
-    #[limit]
-    fn a_process_looks_at_most_a_hundred_times_a_second() {
-        // Later than the clock of any other test.
-        let start = Timestamp::from_nanos(1 << 60);
-        let asked = (0..3_000u64).map(|millis| start.after(Duration::from_millis(millis)));
-        let turns: Vec<Timestamp> = asked.filter_map(turn_to_look).collect();
-        let busiest = turns
-            .iter()
-            .map(|from| turns.iter().filter(|at| *at >= from && at.since(*from) < Duration::from_secs(1)).count());
-        assert!((90..=100).contains(&busiest.max().unwrap()), "{}", turns.len());
-        // A backlog is at most a second long, so a wait that comes later looks in time.
-        let late = start.after(Duration::from_secs(4));
-        assert!(turn_to_look(late).unwrap().since(late) < Duration::from_secs(1));
-    }
-}
+mod tests;

@@ -19,10 +19,11 @@ async fn serves(url: &str, key: &str) {
     let refused = second.lock(key).without_waiting().await.unwrap_err();
     assert_eq!(of_site(refused.holder().unwrap().site()), Some(("ci-1", "release 42")), "{refused}");
     let again = second.lease(key).holder("ci-1").ttl(LONG).acquire().await.unwrap();
-    assert!(again.token() > lease.token());
-    assert!(second.lease(key).holder("ci-1").ttl(2 * LONG).renew().await.unwrap().is_some());
+    assert!(again.token > lease.token);
+    let mut found = second.lease(key).holder("ci-1").ttl(2 * LONG).find().await.unwrap().unwrap();
+    found.renew(&second).await.unwrap();
     let third = locks_at(url);
-    assert!(!third.lease(key).holder("ci-2").release().await.unwrap());
+    assert!(third.lease(key).holder("ci-2").find().await.unwrap().is_none());
     let waiting = tokio::spawn(third.lease(key).holder("ci-2").ttl(LONG).wait(Duration::from_secs(50)).acquire());
     let fleet = FleetReader::new(url).unwrap();
     let full = LockKey::new(key).unwrap();
@@ -32,9 +33,9 @@ async fn serves(url: &str, key: &str) {
         }
         tokio::task::yield_now().await;
     }
-    assert!(second.lease(key).holder("ci-1").release().await.unwrap());
+    assert_eq!(found.release(&second).await.unwrap(), ReleaseOutcome::Released);
     let next = waiting.await.unwrap().unwrap();
-    assert!(next.token() > again.token());
+    assert!(next.token > again.token);
     let entry = fleet.entry(&full).await.unwrap().unwrap();
     assert!(entry.holder.ttl_left.unwrap() > LONG / 2, "a grant from the queue lasts the whole ttl: {entry:?}");
     assert_eq!(next.release(&second).await.unwrap(), ReleaseOutcome::Released);
@@ -119,7 +120,7 @@ async fn a_late_grant_does_not_free_a_lease() {
     assert!(lease.to_string().contains(&owner) && inbox.contains("inbox"), "{inbox}");
     for channel in inbox.split('"').filter(|part| part.starts_with("distributed-lock:inbox:")) {
         // The message of the grant, once more. A token is made of the draw `ms-seq`.
-        let draw = lease.token().unwrap().get() / 128;
+        let draw = lease.token.unwrap().get() / 128;
         let message = format!("{owner}|{}-{}|3000|1|k", draw / 8192, draw % 8192);
         server.command(&["PUBLISH", channel, &message]);
     }

@@ -86,6 +86,7 @@ pub(super) const TABLES: &[Layers] = &[
             &["inspect"],
         ],
     },
+    Layers { source: CORE, within: "api::lease", modules: &[&["held"], &["text"]] },
     Layers { source: CORE, within: "api::roles", modules: &[&["election", "job", "once"]] },
     Layers { source: CORE, within: "api::inspect", modules: &[&["scan", "topology"]] },
     Layers { source: CORE, within: "attribute", modules: &[&["site"], &["refusal"], &["body", "once", "request"]] },
