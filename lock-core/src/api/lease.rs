@@ -78,7 +78,8 @@ impl LockManager {
     }
 }
 
-/// A lease that is not taken yet, or one that is looked for by the name of its holder. Made by [`LockManager::lease`].
+/// A lease that is not taken yet, or one that is looked for by the name of its holder. Made by
+/// [`LockManager::lease`], which has the example of [`LeaseRequest`].
 #[must_use = "nothing is leased until acquire is awaited"]
 #[derive(Clone, Debug)]
 pub struct LeaseRequest {
@@ -148,11 +149,8 @@ impl LeaseRequest {
         let (started, mut rounds) = (clock.now(), 0);
         loop {
             rounds += 1;
-            // The request below names a holder that is in the way, and waits for a store that is away.
-            let found = match if self.exclusive { Ok(None) } else { self.find().await } {
-                Err(error) if error.kind() == LockErrorKind::Unavailable => None,
-                found => found?,
-            };
+            // The request below names a holder that is in the way, and tells any error of the store.
+            let found = if self.exclusive { None } else { self.find().await.ok().flatten() };
             if let Some(lease) = found {
                 match self.take_up(lease).await {
                     // It has just ended.

@@ -7,7 +7,9 @@ use lock_core::inspect::FleetReader;
 use lock_core::lease::{Lease, LeaseRequest, of_site};
 use lock_core::store::Freed;
 use lock_core::store::text::{human, visible};
-use lock_core::{FencingToken, Holder, LockErrorKind, LockKey, LockManager, LockManagerBuilder, ReleaseOutcome};
+use lock_core::{
+    FencingToken, Holder, LockErrorKind, LockKey, LockLabel, LockManager, LockManagerBuilder, ReleaseOutcome,
+};
 use serde_json::json;
 
 use crate::args::{Acquire, LeaseArgs};
@@ -19,10 +21,10 @@ fn manager(url: &str) -> Result<LockManager, Failure> {
     LockManager::builder_for(url).and_then(LockManagerBuilder::build).map_err(Failure::Url)
 }
 
-/// Names a lease. A key that names its namespace itself is not given it twice.
+/// Names a lease. A key that names its namespace itself is not given it twice. The key is its own family, as in `run`.
 fn request(locks: &LockManager, key: &LockKey, holder: &str) -> LeaseRequest {
     let name = key.as_str().strip_prefix(locks.key_prefix()).unwrap_or(key.as_str());
-    locks.lease(name).holder(holder)
+    locks.lease(LockKey::new(name).map(|key| key.with_label(LockLabel::new(name.to_owned())))).holder(holder)
 }
 
 pub(crate) async fn acquire(url: &str, wanted: &Acquire, out: &mut Output) -> Result<End, Failure> {

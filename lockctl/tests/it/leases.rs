@@ -42,6 +42,7 @@ fn a_deploy_of_several_steps(url: &str) {
     assert!(renewed.stdout.contains("is renewed by ann@ci-4711"), "{renewed:?}");
     let shown = ctl(&["show", KEY, "--json"]).json();
     assert_eq!(shown["lease"], serde_json::json!({ "holder": "ann@ci-4711", "reason": "release 42" }));
+    assert_eq!(shown["lock"], KEY, "the key is its own name in metrics");
     assert!(shown["ttl_left_seconds"].as_f64().unwrap() > 2000.0, "{shown}");
     for command in [&["show", KEY][..], &["list"], &["why", KEY]] {
         let told = ctl(command).stdout;

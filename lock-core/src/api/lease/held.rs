@@ -19,6 +19,7 @@ use lock_store::types::system::clock::wall_clock;
 ///
 /// It is plain data, and dropping it releases nothing. `Display` writes it as text for another process, `FromStr` reads
 /// it, and so does `serde` (feature `serde`). The text proves ownership, so keep it as secret as a password.
+/// See the example of [`LockManager::lease`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Lease {
