@@ -178,7 +178,7 @@ async fn a_dropped_acquire_leaves_no_lease_behind() {
     guard.release().await.unwrap();
     tokio::time::sleep(10 * SECOND).await;
     assert!(store.is_empty());
-    // What the holder had before stays.
+    // The lease that the holder had before stays.
     let lease = first.lease("k").holder("ci-1").ttl(HOUR).acquire().await.unwrap();
     let again = tokio::spawn(first.lease("k").holder("ci-1").ttl(HOUR).acquire());
     again.abort();

@@ -168,7 +168,7 @@ pub(crate) enum Action {
     /// Release a lease by the name of its holder, or take a lock away from the owner that you saw
     ///
     /// With --holder, only a lease of that holder is released. With --force, a lock of another holder is taken away after
-    /// you have answered `yes`. What follows is about --force and about the other forms.
+    /// you have answered `yes`. The next sentences are about --force and about the other forms.
     ///
     /// The comparison and the deletion are one step on the server. A process of this library gets a message with
     /// your name and reason, and reports the loss as `revoked`. A process that does not receive it notices at its

@@ -47,7 +47,7 @@ async fn serves(url: &str, key: &str) {
 async fn one_server_keeps_leases() {
     let server = RedisServer::start();
     serves(&server.url(), "deploy:prod").await;
-    // Nothing but the clock of the tokens is left.
+    // No key of the lock is left.
     eventually("nothing is left", || match server.command(&["KEYS", "*deploy*"]) {
         Reply::List(keys) => keys.is_empty(),
         _ => false,
