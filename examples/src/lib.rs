@@ -9,6 +9,10 @@ struct Readme;
 struct WhichLock;
 
 #[cfg(doctest)]
+#[doc = include_str!("../../docs/leases.md")]
+struct Leases;
+
+#[cfg(doctest)]
 #[doc = include_str!("../../docs/fencing.md")]
 struct Fencing;
 

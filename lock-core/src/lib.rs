@@ -25,6 +25,8 @@
 //! | connect, configure, install, shut down | [`LockManager`], [`LockOptions`]; `postgres://` is in the crate `lock-postgres` |
 //! | set ttl, wait, limits; acquire, try, run | [`LockRequest`] |
 //! | check, extend, release what is held | [`LockGuard`] |
+//! | hold a lock over several processes, such as the steps of a CI job | [`LockManager::lease`], [`lease::Lease`] |
+//! | learn while a request waits who holds the lock | [`LockRequest::on_waiting`] |
 //! | have one leader, and know who it is | [`Election`] |
 //! | run a job at most once in a time, once for each tick, or once for its time | [`LockRequest::at_most_every`], [`LockRequest::once_every`], [`LockRequest::once_at`] |
 //! | spread one name over several locks, by id or whichever is free | [`Striped`] |
@@ -56,7 +58,7 @@
 //! | `inspect` | no | reading the locks of a whole fleet |
 //! | `axum` | no | [`LockError`] as a response, and an extractor |
 //! | `tower` | no | a layer that holds a lock around a request |
-//! | `serde` | no | [`LockOptions`] from configuration files |
+//! | `serde` | no | [`LockOptions`] from configuration files, a [`lease::Lease`] as text |
 //! | `test-util` | no | the tools for tests, and the conformance suite |
 //!
 //! The crate `lock-postgres` adds `postgres://`, and `lock-metrics` exports to Prometheus.
@@ -83,6 +85,7 @@ pub use api::fencing::gate::FencingGate;
 pub use api::fencing::write::FencedWrite;
 pub use api::global::{AlreadyInstalled, DefaultGuard};
 pub use api::guard::LockGuard;
+pub use api::lease;
 pub use api::lock::LockRequest;
 pub use api::manager::{LockManager, LockManagerBuilder};
 pub use api::outcome::{FromLockError, LockFailure};

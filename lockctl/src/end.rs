@@ -18,6 +18,8 @@ pub(crate) enum End {
     Unavailable = 3,
     /// Reached, but refused: credentials, permissions, a key that is not a lock.
     Refused = 4,
+    /// The lock stayed taken: the code of `run` for that.
+    Busy = 75,
 }
 
 /// The advice for a URL.
@@ -61,7 +63,14 @@ pub(crate) fn run_to_end<T>(work: impl Future<Output = T>) -> Option<T> {
 }
 
 /// Lines for standard error, and requests to say when those before are written.
-static LINES: OnceLock<Sender<Result<String, Sender<()>>>> = OnceLock::new();
+static LINES: OnceLock<Sender<Print>> = OnceLock::new();
+
+enum Print {
+    Line(String),
+    /// A line that the next one overwrites.
+    Passing(String),
+    Flush(Sender<()>),
+}
 
 /// Prints an error for a person.
 pub(crate) fn complain(what: &str) {
@@ -71,26 +80,42 @@ pub(crate) fn complain(what: &str) {
 /// Prints a line on standard error, by a thread of its own: a terminal that stands still, or a pipe that nobody reads, blocks
 /// its writer, and the command that runs must be ended all the same.
 pub(crate) fn print_line(line: String) {
+    print(Print::Line(line));
+}
+
+/// Prints a line on a terminal that the next line overwrites. Empty text removes it.
+pub(crate) fn print_passing(line: String) {
+    print(Print::Passing(line));
+}
+
+fn print(what: Print) {
     let lines = LINES.get_or_init(|| {
-        let (lines, received) = channel::<Result<String, Sender<()>>>();
+        let (lines, received) = channel();
         // If it cannot start, messages are lost.
         let _ = std::thread::Builder::new().spawn(move || {
-            for line in received {
-                match line {
-                    Ok(line) => drop(writeln!(io::stderr(), "{line}")),
-                    Err(written) => drop(written.send(())),
-                }
+            let mut clear = "";
+            for what in received {
+                let (text, next) = match what {
+                    Print::Line(line) => (format!("{clear}{line}\n"), ""),
+                    Print::Passing(line) => (format!("\r\x1b[K{line}"), if line.is_empty() { "" } else { "\r\x1b[K" }),
+                    Print::Flush(written) => {
+                        let _ = written.send(());
+                        continue;
+                    }
+                };
+                clear = next;
+                let _ = io::stderr().write_all(text.as_bytes());
             }
         });
         lines
     });
-    let _ = lines.send(Ok(line));
+    let _ = lines.send(what);
 }
 
 /// Waits until the lines are printed, for a second at most.
 pub(crate) fn flush() {
     let (written, all) = channel();
-    if LINES.get().is_some_and(|lines| lines.send(Err(written)).is_ok()) {
+    if LINES.get().is_some_and(|lines| lines.send(Print::Flush(written)).is_ok()) {
         let _ = all.recv_timeout(Duration::from_secs(1));
     }
 }

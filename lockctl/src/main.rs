@@ -2,7 +2,7 @@
 //!
 //! It reads the store and contacts no process. Text from outside is made safe for a terminal before it is printed.
 //! Three commands are exceptions: `why` asks the live views it is given, `run` takes a lock itself, and runs a command
-//! under it, and `dashboards` writes files and asks nobody. `release` and `forget` change what the store says.
+//! under it, and `dashboards` writes files and asks nobody. `acquire`, `renew`, `release` and `forget` change what the store says.
 
 mod args;
 mod audit;
@@ -16,6 +16,7 @@ mod record;
 mod run;
 mod screen;
 mod values;
+mod waiting;
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -25,9 +26,9 @@ use lock_core::{LockError, LockErrorKind, LockKey};
 #[cfg(feature = "postgres")]
 use lock_postgres as _; // enters the scheme
 
-use crate::args::{Action, Args, generate};
+use crate::args::{Action, Args, Expected, generate};
 use crate::commands::{
-    contention, dashboards, doctor, forget, jobs, leader, locks, quorum, release, topology, watch, why,
+    contention, dashboards, doctor, forget, jobs, leader, lease, locks, quorum, release, topology, watch, why,
 };
 use crate::end::{End, Failure, SET_IT, complain, run_to_end};
 use crate::output::Output;
@@ -122,6 +123,12 @@ async fn act(url: &str, action: Action, out: &mut Output) -> Result<End, Failure
         Action::Quorum { action } => return quorum::act(url, action, out).await,
         Action::Doctor => return doctor::doctor(url, out).await,
         Action::Topology => return topology::topology(url, out).await,
+        Action::Acquire(wanted) => return lease::acquire(url, wanted, out).await,
+        Action::Renew(wanted) => return lease::renew(url, wanted, out).await,
+        Action::Release { key, expected: Expected { holder: Some(holder), .. }, reason, force } => {
+            let force = reason.as_deref().filter(|_| *force).map(|reason| lease::Force { reason });
+            return lease::release(url, key, holder, force, out).await;
+        }
         Action::Forget { key, version } => return forget::forget(url, key, version, out).await,
         _ => FleetReader::members(url).map_err(Failure::Url)?,
     };
@@ -148,8 +155,8 @@ async fn act(url: &str, action: Action, out: &mut Output) -> Result<End, Failure
         Action::Watch { key, wanted } => {
             watch::watch(fleet, key.as_ref().map(named).transpose()?.as_ref(), &wanted, out).await
         }
-        Action::Release { key, expected, reason } => {
-            release::release(fleet, &named(&key)?, &expected, &reason, out).await
+        Action::Release { key, expected, reason, .. } => {
+            release::release(fleet, &named(&key)?, &expected, &reason.unwrap_or_default(), out).await
         }
         _ => unreachable!("done without the store"),
     }

@@ -3,6 +3,7 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use lock_core::inspect::{EntryState, FleetHolder, LockEntry, Waiter};
+use lock_core::lease::of_site;
 use lock_core::{HolderInfo, LockKey, Mode, OwnerId};
 use serde_json::{Value, json};
 
@@ -37,6 +38,9 @@ pub(crate) fn json(entry: &LockEntry, full_owner: bool) -> Value {
         "waiters": entry.waiters,
         "units": entry.units,
     });
+    if let Some((name, reason)) = of_site(holder.site()) {
+        record["lease"] = json!({ "holder": name, "reason": Some(reason).filter(|reason| !reason.is_empty()) });
+    }
     if full_owner && let Some(value) = &entry.foreign_value {
         record["value"] = json!(values::spell(value));
     }

@@ -19,6 +19,10 @@ pub(crate) fn key(text: &str) -> Result<LockKey, String> {
     LockKey::new(text).map_err(|error| error.to_string())
 }
 
+pub(crate) fn holder(text: &str) -> Result<String, String> {
+    lock_core::lease::check_holder(text).map(|()| text.to_owned())
+}
+
 pub(crate) fn version(text: &str) -> Result<JobVersion, String> {
     JobVersion::new(text).map_err(|error| error.to_string())
 }

@@ -1,5 +1,7 @@
 //! One request for a lock, with its options and its name.
 
+mod internal;
+
 use std::future::{Future, IntoFuture};
 use std::panic::Location;
 use std::pin::Pin;
@@ -12,13 +14,14 @@ use crate::api::outcome::FromLockError;
 use crate::api::protect;
 use crate::engine::acquire::acquire;
 use crate::engine::acquire::all::acquire_all;
-use crate::engine::claim::spec::LockSpec;
+use crate::engine::claim::spec::{LockSpec, OnWaiting};
+use crate::engine::claim::tag::LeaseTag;
 use crate::engine::context::holds_any;
 use crate::engine::report::event_context::{EventContext, Origin};
 #[cfg(feature = "tower")]
 use crate::engine::shared::PendingEntry;
 use crate::engine::shared::{Caller, Engine};
-use lock_store::contract::event::Purpose;
+use lock_store::contract::event::{Purpose, WaitProgress};
 use lock_store::types::error::{LockError, LockErrorKind, Result};
 use lock_store::types::key::{LockKey, LockLabel};
 use lock_store::types::mode::Mode;
@@ -64,6 +67,10 @@ pub struct LockRequest {
     kept_since: Option<SystemTime>,
     /// The text that other processes see in place of the call site.
     seen_as: Option<Arc<str>>,
+    /// The function to call while the request waits.
+    on_waiting: Option<OnWaiting>,
+    /// The holder of the lease that is asked for, if it is one.
+    lease: Option<LeaseTag>,
 }
 
 /// Work that was accepted and is not done.
@@ -95,6 +102,8 @@ impl LockRequest {
             accepted: false,
             kept_since: None,
             seen_as: None,
+            on_waiting: None,
+            lease: None,
         }
     }
 
@@ -125,6 +134,20 @@ impl LockRequest {
     /// once.
     pub fn reentrant(mut self) -> Self {
         self.reentrant = true;
+        self
+    }
+
+    /// Calls `tell` while the request waits: after a second, after ten seconds, and then each minute.
+    ///
+    /// The message says who holds the lock, since when, how many claims are before this one, and how much of the wait is
+    /// left. Each message costs one look at the store. The look delays no grant, and if it fails, the message says so.
+    /// `tell` runs in the waiting task, so it must not block. A process looks at most 100 times a second, so a crowd of
+    /// waiters gets fewer messages. Without the feature `inspect`, Redis does not say how many claims are before this one.
+    ///
+    /// Each message is also a `tracing` event (`lock.waiting`, level `INFO`), and is passed to
+    /// [`LockObserver::on_waiting`](crate::LockObserver::on_waiting).
+    pub fn on_waiting(mut self, tell: impl Fn(&WaitProgress) + Send + Sync + 'static) -> Self {
+        self.on_waiting = Some(OnWaiting(Arc::new(tell)));
         self
     }
 
@@ -232,92 +255,6 @@ impl LockRequest {
         protect::run(guard, body).await.unwrap_or_else(R::from_lock_error)
     }
 
-    /// Returns the origin of this request, with its observers.
-    pub(crate) fn origin(&self) -> Arc<Origin> {
-        Arc::clone(self.manager.origin())
-    }
-
-    /// Asks in the name of another call, with its options.
-    pub(crate) fn on_behalf_of(mut self, called_from: &'static Location<'static>, options: LockOptions) -> Self {
-        (self.called_from, self.options) = (called_from, options);
-        self
-    }
-
-    /// Sets the purpose of the lock.
-    pub(crate) fn with_purpose(mut self, purpose: Purpose) -> Self {
-        self.purpose = purpose;
-        self
-    }
-
-    /// Shows other processes a text in place of the call site.
-    pub(crate) fn seen_as(mut self, what: Arc<str>) -> Self {
-        self.seen_as = Some(what);
-        self
-    }
-
-    /// Keeps the key taken for its `min_hold` even if this process dies.
-    pub(crate) fn kept_if_crashed(mut self) -> Self {
-        self.kept_if_crashed = true;
-        // The key is already kept when the work ends, so no caller has to wait for the answer to the release.
-        self.release_in_background()
-    }
-
-    /// Makes this a part of accepted work. A shutdown serves it until its time is up, and waits for it.
-    #[cfg(feature = "tower")]
-    pub(crate) fn accepted(mut self) -> (Self, AcceptedWork) {
-        self.accepted = true;
-        let work = AcceptedWork { _entry: self.manager.engine().enter(), _manager: self.manager.clone() };
-        (self, work)
-    }
-
-    /// Sets since when a release may have kept the key taken. Used for a key that serves one run.
-    pub(crate) fn kept_since(mut self, moment: SystemTime) -> Self {
-        self.kept_since = Some(moment);
-        self
-    }
-
-    /// Refuses to share the key, for a job. A run may take long: the manager's threshold for stuck locks does not
-    /// apply, unless the request itself sets one.
-    pub(crate) fn for_a_job(self, every: Option<Duration>) -> Self {
-        let mut this = self.with_purpose(Purpose::Job { every });
-        if this.options.stuck_after == this.manager.options().stuck_after {
-            let usual = this.options.stuck_threshold();
-            this.options.stuck_after = Some(every.map_or(Duration::MAX, |period| period.max(usual)));
-        }
-        match this.mode {
-            Ok(mode) if mode.is_shared() => this.refused(LockError::misconfigured(
-                "a job runs in one place, but readers and permits share their key; ask for it with lock(key)",
-            )),
-            _ => this,
-        }
-    }
-
-    /// Appends a suffix to each key.
-    pub(crate) fn with_key_suffix(mut self, suffix: &str) -> Self {
-        self.keys = self.keys.and_then(|keys| match keys {
-            RequestedKeys::One(key) => key.with_suffix(suffix).map(RequestedKeys::One),
-            RequestedKeys::All(keys) => {
-                let suffixed = keys.into_iter().map(|key| key.with_suffix(suffix)).collect::<Result<_>>();
-                suffixed.map(RequestedKeys::All)
-            }
-        });
-        self
-    }
-
-    /// Makes the acquire fail, because of a mistake that was found before it.
-    pub(crate) fn refused(mut self, error: LockError) -> Self {
-        self.keys = Err(self.about(error));
-        self
-    }
-
-    /// Returns the first mistake: this one, with a key, unless the keys are wrong.
-    fn about(&self, error: LockError) -> LockError {
-        match &self.keys {
-            Ok(keys) => keys.as_slice().iter().fold(error, LockError::with_key),
-            Err(earlier) => earlier.clone(),
-        }
-    }
-
     /// Starts the acquire. Boxed, so that it adds little to the caller's future.
     pub(crate) fn start(mut self, caller: Caller) -> Result<Pin<Box<dyn Future<Output = Result<LockGuard>> + Send>>> {
         if std::mem::take(&mut self.kept_if_crashed) {
@@ -366,6 +303,8 @@ impl LockRequest {
             reentrant: self.reentrant,
             accepted,
             kept_for,
+            on_waiting: self.on_waiting.clone(),
+            lease: self.lease,
         };
         let key = match self.keys? {
             RequestedKeys::One(key) => key,

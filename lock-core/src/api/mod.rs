@@ -6,6 +6,7 @@ pub(crate) mod global;
 pub(crate) mod guard;
 #[cfg(feature = "inspect")]
 pub mod inspect;
+pub mod lease;
 pub(crate) mod lock;
 pub(crate) mod manager;
 pub(crate) mod outcome;

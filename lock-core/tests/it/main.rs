@@ -37,6 +37,8 @@ mod grants;
 mod handoff;
 mod jobs;
 mod key_typos;
+#[cfg(all(feature = "macros", feature = "serde"))]
+mod leases;
 #[cfg(feature = "redis")]
 mod lockstep;
 #[cfg(feature = "redis")]
@@ -88,6 +90,7 @@ mod tidy;
 mod tls;
 #[cfg(feature = "redis")]
 mod upgrading;
+mod waiting;
 #[cfg(all(feature = "axum", feature = "tower", feature = "macros"))]
 mod web;
 #[cfg(feature = "redis")]

@@ -1,10 +1,11 @@
 //! Adds up the locks of a scan.
 
 use lock_core::inspect::{EntryState, LockEntry};
+use lock_core::lease::of_site;
 
 use crate::inspector::command::Command;
 use crate::state::fleet::FleetLock;
-use crate::words::labels::mode_of;
+use crate::words::labels::{LEASE, mode_of, site_of};
 use crate::words::time::Moment;
 
 impl FleetLock {
@@ -24,7 +25,8 @@ impl FleetLock {
             return;
         }
         if let Some(mode) = entry.mode {
-            let held = &mut self.held[mode_of(mode)];
+            let is_lease = of_site(entry.holder.site()).is_some();
+            let held = &mut self.held[if is_lease { LEASE } else { mode_of(mode) }];
             *held = Some(held.unwrap_or(0).saturating_add(1));
         }
         if let Some(command) = Command::of(entry.holder.site()) {
@@ -37,7 +39,7 @@ impl FleetLock {
             let since = now.before(age);
             self.oldest_hold = self.oldest_hold.earlier(since);
             if let Some(waiters @ 1..) = waiters {
-                self.note_waited(entry.holder.site(), since, waiters);
+                self.note_waited(site_of(entry.holder.site()), since, waiters);
             }
         }
         if let Some(left) = entry.holder.ttl_left {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{FencingToken, GrantPath, Holder, LockEvent, LockEventKind, LockObserver, LossReason, Notice};
+use lock_core::{FencingToken, GrantPath, Holder, LockEvent, LockEventKind, LockObserver, LossReason, Notice, Purpose};
 
 use crate::catalog;
 use crate::state::counts::Counts;
@@ -12,7 +12,8 @@ use crate::state::recovered::Recovered;
 use crate::state::table::{Hold, Phase, Role, Row, Shard};
 use crate::state::{Core, INSPECTOR_KEY, MAX_SITES};
 use crate::words::labels::{
-    ACQUIRE_OUTCOMES, LOSS_REASONS, PATHS, RELEASE_OUTCOMES, RENEWAL_OUTCOMES, WAIT_OUTCOMES, mode_of, place,
+    ACQUIRE_OUTCOMES, LOSS_REASONS, PATHS, RELEASE_OUTCOMES, RENEWAL_OUTCOMES, WAIT_OUTCOMES, mode_of_event, place,
+    site_of,
 };
 use crate::words::time::Moment;
 
@@ -76,7 +77,7 @@ impl Core {
             }
             LockEventKind::RenewFailed { .. } => {
                 let family = self.counted(event.label.as_str(), event.store).number;
-                self.table.shard(event.attempt).counts.of(family, mode_of(event.mode)).renewals.count(RENEW_FAILED);
+                self.table.shard(event.attempt).counts.of(family, mode_of_event(event)).renewals.count(RENEW_FAILED);
             }
             LockEventKind::Released { held, dropped, confirmed } => {
                 let outcome = match (confirmed, dropped) {
@@ -131,7 +132,7 @@ impl Core {
 
     /// Returns the number of the call site that held the lock.
     fn charged(&self, family: &Family, holder: &Holder) -> usize {
-        let site = family.holder(holder.site());
+        let site = family.holder(site_of(holder.site()));
         if site == MAX_SITES {
             self.overflowed("holder_site");
         }
@@ -165,7 +166,7 @@ impl Core {
         let charged = holder.map(|holder| self.charged(family, holder));
         let mut shard = self.table.shard(event.attempt);
         let row = shard.rows.remove(&event.attempt);
-        let counts = shard.counts.of(family.number, mode_of(event.mode));
+        let counts = shard.counts.of(family.number, mode_of_event(event));
         counts.acquisitions.count(place(&ACQUIRE_OUTCOMES, outcome));
         if let Some(waited) = waited {
             counts.waited(WAIT_FAILED, waited, row.as_ref().and_then(Row::trace));
@@ -213,7 +214,7 @@ impl Core {
             rows.insert(event.attempt, row);
             (numbers, None)
         };
-        let counts = counts.of(numbers[0], mode_of(event.mode));
+        let counts = counts.of(numbers[0], mode_of_event(event));
         counts.acquisitions.count(ACQUIRED);
         counts.grants.count(path_place(*path));
         if !leads {
@@ -248,7 +249,7 @@ impl Core {
             return;
         }
         shard.lateness.record_duration(catalog::RENEWAL_LATENESS.buckets(), lateness);
-        let counts = shard.counts.of(family, mode_of(event.mode));
+        let counts = shard.counts.of(family, mode_of_event(event));
         counts.renewals.count(RENEWED);
         if !lease.is_zero() {
             let ratio = lease_was_left.as_secs_f64() / lease.as_secs_f64();
@@ -261,7 +262,11 @@ impl Core {
         let row = shard.rows.remove(&event.attempt);
         let family = row.as_ref().map_or_else(|| self.counted(event.label.as_str(), event.store).number, Row::family);
         let reentrant = matches!(&row, Some(Row { phase: Phase::Held(hold), .. }) if hold.reentrant);
-        let counts = shard.counts.of(family, mode_of(event.mode));
+        let counts = shard.counts.of(family, mode_of_event(event));
+        // A lease that was handed over stays taken.
+        if event.purpose == Purpose::Lease {
+            return;
+        }
         count(counts);
         if !reentrant {
             counts.holds.record_duration(catalog::HOLD.buckets(), held);

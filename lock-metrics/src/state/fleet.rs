@@ -56,7 +56,7 @@ pub(crate) struct FleetLock {
 impl Default for FleetLock {
     fn default() -> Self {
         Self {
-            held: [Some(0), None, None],
+            held: [Some(0), None, None, None],
             waiters: Some(0),
             oldest_hold: Moment::default(),
             min_ttl: None,

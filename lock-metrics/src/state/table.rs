@@ -16,7 +16,7 @@ use spin::mutex::{SpinMutex, SpinMutexGuard};
 
 use crate::state::counts::{Counts, LATENESS_BUCKETS};
 use crate::state::histogram::Histogram;
-use crate::words::labels::{MODES, mode_of};
+use crate::words::labels::{MODES, mode_of_event};
 use crate::words::time::Moment;
 use crate::words::trace::TraceId;
 
@@ -71,7 +71,7 @@ impl Row {
     /// Creates a row for an acquire, with these numbers of a lock name and a call site.
     pub(crate) fn new(event: &LockEvent<'_>, [family, site]: [usize; 2], phase: Phase) -> Self {
         let small = |number| u16::try_from(number).unwrap_or(u16::MAX);
-        let mode = u8::try_from(mode_of(event.mode)).unwrap_or(0);
+        let mode = u8::try_from(mode_of_event(event)).unwrap_or(0);
         let permits = match event.mode {
             Mode::Shared { units, .. } if event.mode != Mode::READ => units,
             _ => 0,

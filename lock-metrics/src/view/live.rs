@@ -33,7 +33,7 @@ pub struct LiveLock {
     pub role: Option<&'static str>,
     /// The call site in this process that holds or waits.
     pub site: String,
-    /// The mode: `write`, `read` or `permit`.
+    /// The mode: `write`, `read`, `permit` or `lease`.
     pub mode: &'static str,
     /// How many permits it has or wants. 0 if the lock has no permits.
     pub permits: u32,

@@ -1,6 +1,7 @@
 //! The closed sets of label values. Other values are never exported.
 
-use lock_core::Mode;
+use lock_core::lease::of_site;
+use lock_core::{LockEvent, Mode, Purpose};
 
 /// Returns the index of a label value in its closed set. If the value is not in the set, returns an index beyond its
 /// end.
@@ -30,12 +31,24 @@ pub(crate) const fn mode_of(mode: Mode) -> usize {
     }
 }
 
+/// Returns the index of the mode of an acquire.
+pub(crate) fn mode_of_event(event: &LockEvent<'_>) -> usize {
+    if event.purpose == Purpose::Lease { LEASE } else { mode_of(event.mode) }
+}
+
+/// Returns a call site as a label. All leases have one, because their text names the holder and the reason.
+pub(crate) fn site_of(site: &str) -> &str {
+    if of_site(site).is_some() { MODES[LEASE] } else { site }
+}
+
 /// The values of `outcome` of `acquisitions_total`.
 pub(crate) const ACQUIRE_OUTCOMES: [&str; 5] = ["acquired", "timeout", "busy", "cancelled", "error"];
 /// The index of permits in [`MODES`].
 pub(crate) const PERMIT: usize = place(&MODES, "permit");
+/// The index of leases in [`MODES`].
+pub(crate) const LEASE: usize = 3;
 /// The values of `mode`.
-pub(crate) const MODES: [&str; 3] = ["write", "read", "permit"];
+pub(crate) const MODES: [&str; 4] = ["write", "read", "permit", "lease"];
 /// The values of `path`.
 pub(crate) const PATHS: [&str; 6] = ["uncontended", "granted", "polled", "handoff", "reentrant", "shared"];
 /// The values of `outcome` of `wait_seconds`.
@@ -78,7 +91,7 @@ pub(crate) const POLICIES: [&str; 8] = [
 mod tests {
     use lock_core::{GrantPath, LossReason, MemberState, Mode};
 
-    use super::{LOSS_REASONS, MEMBER_STATES, MODES, PATHS, mode_of, place};
+    use super::{LEASE, LOSS_REASONS, MEMBER_STATES, MODES, PATHS, mode_of, place};
 
     #[test]
     fn the_sets_of_the_core_are_ours() {
@@ -103,7 +116,7 @@ mod tests {
         let states = [MemberState::Counted, MemberState::Excluded, MemberState::Away, MemberState::Disagrees];
         assert_eq!(states.map(MemberState::as_str), MEMBER_STATES);
         let modes = [Mode::Exclusive, Mode::READ, Mode::permits(1, 2).unwrap()];
-        assert_eq!(modes.map(Mode::as_str), MODES);
+        assert_eq!(modes.map(Mode::as_str), MODES[..LEASE]);
         assert_eq!(modes.map(mode_of), [0, 1, 2]);
     }
 

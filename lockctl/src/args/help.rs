@@ -8,6 +8,7 @@ Exit codes:
   3  the store cannot be reached, or did not answer
   4  the store refuses: user or password, a permission, a key of another type than a lock; or its
      certificate is not trusted; or `dashboards` would overwrite a changed file
+  75 `acquire`: the lock stayed taken
 `run` and `doctor` have their own codes, see `lockctl run --help` and `lockctl doctor --help`.
 
 PostgreSQL: the commands are the same, except `topology`. A command that only reads does not make the tables.
@@ -33,11 +34,19 @@ Examples:
   lockctl jobs --prefix cron:
   lockctl why lock:user:42 --live-view 'http://{host}:9464'
   lockctl release lock:user:42 --expect-owner 5f0e… --reason 'host web-3 is gone, INC-512'
+  lockctl acquire deploy:prod --holder ci-4711 --ttl 30m --reason 'release 42' && lockctl release deploy:prod --holder ci-4711
   lockctl run lock:backup --ttl 30s -- ./backup.sh --full
   lockctl --url redlock://10.0.0.1,10.0.0.2,10.0.0.3 sync lock:user:42
   lockctl --url postgres://app@db-1,db-2/shop doctor
   lockctl --url redis+sentinel://10.0.0.1,10.0.0.2/mymaster topology
   LOCK_URL=redis://:password@redis.internal lockctl watch --json";
+
+pub(super) const LEASES: &str = "\
+Examples:
+  token=$(lockctl acquire deploy:prod --holder \"$USER@ci-4711\" --ttl 30m --json | jq -r .token)
+  lockctl renew   deploy:prod --holder \"$USER@ci-4711\" --ttl 30m
+  lockctl show    deploy:prod
+  lockctl release deploy:prod --holder \"$USER@ci-4711\"";
 
 pub(super) const RUN: &str = "\
 Exit codes:

@@ -4,6 +4,7 @@ pub(crate) mod address;
 mod filter;
 pub(crate) mod generate;
 mod help;
+mod lease;
 #[cfg(unix)]
 mod run;
 mod shown;
@@ -18,7 +19,7 @@ use lock_core::store::JobVersion;
 use lock_core::{LockError, LockKey, OwnerId};
 
 use crate::args::address::Address;
-use crate::args::help::{MORE, RUN};
+use crate::args::help::{LEASES, MORE, RUN};
 use crate::args::shown::without_credentials;
 use crate::end::End;
 use crate::output::Output;
@@ -28,6 +29,7 @@ use crate::values;
 pub(crate) use run::{OnBusy, Run};
 
 pub(crate) use filter::Filter;
+pub(crate) use lease::{Acquire, LeaseArgs};
 
 const URL: &str = "LOCK_URL";
 const PREFIX: &str = "LOCK_KEY_PREFIX";
@@ -154,7 +156,19 @@ pub(crate) enum Action {
         #[command(flatten)]
         wanted: Wanted,
     },
-    /// Take a lock away from its holder, if it is still the one that you saw
+    /// Take a lease: a lock that stays taken when this program ends, for work that several commands do
+    ///
+    /// Use `run` instead if one command does all of the work. The lease ends when `release` names its holder, or when its
+    /// ttl has passed since the last `acquire` or `renew`. A holder that has the lease already renews it, and gets a new
+    /// fencing token. While it waits, a line on standard error says who holds the lock.
+    #[command(after_help = LEASES)]
+    Acquire(Acquire),
+    /// Renew a lease by the name of its holder, from any host
+    Renew(LeaseArgs),
+    /// Release a lease by the name of its holder, or take a lock away from the owner that you saw
+    ///
+    /// With --holder, only a lease of that holder is released. With --force, a lock of another holder is taken away after
+    /// you have answered `yes`. The next sentences are about --force and about the other forms.
     ///
     /// The comparison and the deletion are one step on the server. A process of this library gets a message with
     /// your name and reason, and reports the loss as `revoked`. A process that does not receive it notices at its
@@ -168,8 +182,14 @@ pub(crate) enum Action {
         #[command(flatten)]
         expected: Expected,
         /// Why, for the audit events here and at the holder
-        #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
-        reason: String,
+        #[arg(
+            long, value_name = "TEXT", required_unless_present = "holder",
+            value_parser = NonEmptyStringValueParser::new()
+        )]
+        reason: Option<String>,
+        /// Take the lock away also from another holder than --holder, if you answer `yes`
+        #[arg(long, requires = "holder", requires = "reason")]
+        force: bool,
     },
     /// Show what each node of the store says about a lock; in a quorum, each member
     Sync {
@@ -257,6 +277,9 @@ pub(crate) struct Expected {
     /// For a lock of another library: its value, as `show` printed it; `hex:…` if it is not plain text
     #[arg(long = "expect-value", value_name = "VALUE", value_parser = values::value)]
     pub(crate) value: Option<values::Bytes>,
+    /// The holder of the lease, as `acquire` named it
+    #[arg(long, value_name = "NAME", value_parser = values::holder)]
+    pub(crate) holder: Option<String>,
 }
 
 /// Which locks to look for.

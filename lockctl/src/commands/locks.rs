@@ -2,6 +2,7 @@
 
 use lock_core::LockKey;
 use lock_core::inspect::{EntryState, FleetReader, LockEntry};
+use lock_core::lease::of_site;
 use lock_core::store::JobRecord;
 use serde_json::{Value, json};
 
@@ -75,6 +76,12 @@ fn details(entry: &LockEntry, job: Option<&JobRecord>) -> String {
     );
     if let Some(units) = entry.units {
         line("in use", format!("{units} readers or permits"));
+    } else if let Some((holder, reason)) = of_site(entry.holder.site()) {
+        line("lease of", holder.to_owned());
+        if !reason.is_empty() {
+            line("reason", reason.to_owned());
+        }
+        line("taken by", entry.holder.info.as_ref().map_or_else(String::new, record::process));
     } else if let Some(info) = &entry.holder.info {
         line("call site", info.site.to_string());
         line("process", record::process(info));

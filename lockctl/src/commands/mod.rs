@@ -6,6 +6,7 @@ pub(crate) mod doctor;
 pub(crate) mod forget;
 pub(crate) mod jobs;
 pub(crate) mod leader;
+pub(crate) mod lease;
 pub(crate) mod locks;
 pub(crate) mod quorum;
 pub(crate) mod release;

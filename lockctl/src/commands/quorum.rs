@@ -110,8 +110,8 @@ pub(crate) async fn act_at_members(
 ) -> Result<End, Failure> {
     let prefix = members[0].key_prefix().to_owned();
     let named = |key: &LockKey| values::within(&prefix, key);
-    if let Action::Release { key, expected, reason } = action {
-        return release(members, &named(&key)?, &expected, &reason, out).await;
+    if let Action::Release { key, expected, reason, .. } = action {
+        return release(members, &named(&key)?, &expected, &reason.unwrap_or_default(), out).await;
     }
     let members = Members::of(members);
     match action {

@@ -15,6 +15,7 @@ use crate::end::{SET_IT, complain, run_to_end};
 use crate::run::running::{self, Outcome, killed_by};
 use crate::run::signals::Events;
 use crate::run::{BUSY, LOST, NOT_EXECUTABLE, PATIENCE, UNAVAILABLE};
+use crate::waiting;
 
 /// Takes the lock, runs the command, and returns the exit code.
 pub(crate) fn run(url: &str, wanted: &Run) -> ExitCode {
@@ -46,7 +47,10 @@ async fn under_lock(locks: &LockManager, wanted: &Run) -> u8 {
     };
     let taken = tokio::select! {
         biased;
-        signal = events.end() => return killed_by(signal.as_raw()),
+        signal = events.end() => {
+            waiting::end();
+            return killed_by(signal.as_raw());
+        }
         taken = take_to_do(locks, wanted) => taken,
     };
     let guard = match taken {
@@ -138,7 +142,9 @@ async fn take(locks: &LockManager, wanted: &Run) -> Result<LockGuard, LockError>
     if let Some(least) = wanted.min_hold {
         request = request.with_min_hold(least);
     }
-    request.acquire().await
+    let taken = request.on_waiting(waiting::tell).acquire().await;
+    waiting::end();
+    taken
 }
 
 fn refused(error: &LockError, on_busy: OnBusy) -> u8 {

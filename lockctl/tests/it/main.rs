@@ -9,6 +9,7 @@ mod dashboards;
 mod doctor;
 mod generated;
 mod jobs;
+mod leases;
 mod lookup;
 mod members;
 #[cfg(unix)]

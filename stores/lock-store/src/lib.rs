@@ -21,7 +21,7 @@ pub use contract::backend::{
 };
 pub use contract::event::{
     Deadlock, DeadlockMember, GrantPath, LockEvent, LockEventKind, LockObserver, MemberHealth, MemberState, Notice,
-    Purpose, QuorumHealth, observe_all,
+    Purpose, QuorumHealth, WaitProgress, observe_all,
 };
 pub use types::error::{LockError, LockErrorKind, LossReason, Result};
 pub use types::fencing::{FencingToken, StaleToken};

@@ -3,6 +3,7 @@
 pub(crate) mod all;
 mod pauses;
 mod turn;
+pub(crate) mod waiting;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use crate::engine::hold::owned::{HolderRole, OwnedHold};
 use crate::engine::lease::{Lease, deadline_of};
 use crate::engine::report::trace;
 use crate::engine::shared::{Engine, Interrupted, PendingEntry};
+use lock_store::contract::backend::BoxFuture;
 use lock_store::contract::event::{GrantPath, LockEventKind};
 use lock_store::types::error::{LockError, LockErrorKind, Result};
 use lock_store::types::fencing::FencingToken;
@@ -78,6 +80,9 @@ pub(crate) struct Acquire {
     started: Timestamp,
     /// The end of the one budget that all stages of waiting share.
     until: Timestamp,
+    /// When the next message about this wait is due, and the one that is being put together.
+    tell_at: Timestamp,
+    telling: Option<BoxFuture<'static, ()>>,
     /// The last holder that was seen.
     holder: Option<Holder>,
     /// Why the last command to the store failed, if it did.
@@ -95,7 +100,8 @@ impl Acquire {
     fn new(handle: Arc<EngineHandle>, spec: LockSpec) -> Self {
         let (span, never) = (Span::none(), Timestamp::NEVER);
         let (holder, out_of_reach, claiming, under_way, nested) = (None, None, None, false, false);
-        Self { handle, spec, span, started: never, until: never, holder, out_of_reach, under_way, claiming, nested }
+        let (started, until, tell_at, telling) = (never, never, never, None);
+        Self { handle, spec, span, started, until, tell_at, telling, holder, out_of_reach, under_way, claiming, nested }
     }
 
     /// Prepares an acquire whose budget begins now.
@@ -116,6 +122,7 @@ impl Acquire {
             Some(Duration::ZERO) => self.started.after(self.spec.options.command_timeout()),
             Some(limit) => self.started.after(limit),
         };
+        self.tell_at = waiting::first(self.started, &self.spec);
         // A request that does not wait cannot be part of a deadlock, so its lock order is not recorded.
         if self.spec.options.wait != Wait::None && self.spec.events.origin.order.is_some() {
             context::each_held(self.engine().identity(), |hold| self.spec.events.note_order(&hold.events));
@@ -235,7 +242,7 @@ impl Acquire {
         }
         loop {
             let releases = guard.releases();
-            let (asked, answered_at) = guard.ask(&self.spec, (now, self.until)).await;
+            let (asked, answered_at) = self.ask(&mut guard, now, waited).await;
             if self.engine().refuses(self.spec.accepted) {
                 return Err(self.engine().refusal());
             }
@@ -268,7 +275,8 @@ impl Acquire {
                     let left = holder.ttl_left;
                     guard.name_holder(holder.clone());
                     self.contended(Some(holder));
-                    if self.spec.options.wait == Wait::None {
+                    // A lease of the same holder does not wait for itself.
+                    if self.spec.options.wait == Wait::None || self.spec.is_of_same(self.holder.as_ref()) {
                         return Err(LockError::busy(self.holder.clone()));
                     }
                     again_at(now, (pause, &self.engine().ticks), refusals, self.spec.options.ttl, left)
@@ -285,7 +293,7 @@ impl Acquire {
                 Err(error) => return Err(error),
             };
             waited = true;
-            match guard.listen(&self.spec, again_at.min(self.until)).await {
+            match self.listen(&mut guard, again_at.min(self.until)).await {
                 Ok(Some((success, now))) => return self.take(guard, success, GrantPath::Granted, now),
                 Ok(None) => {}
                 Err(Interrupted::TimedOut) if again_at < self.until => {}
@@ -308,26 +316,6 @@ impl Acquire {
                 retire(self.engine(), &lease, turn);
                 Err(LockError::unavailable("the store granted the token zero, which stands for none"))
             }
-        }
-    }
-
-    /// Remembers the holder of the lock, and emits an event when it changes.
-    fn contended(&mut self, holder: Option<Holder>) {
-        let seen = |holder: &Option<Holder>| holder.as_ref().map(|holder| (holder.owner, holder.token));
-        let news = self.holder.is_none() || seen(&self.holder) != seen(&holder);
-        self.holder = holder;
-        if news && self.spec.options.wait != Wait::None {
-            self.spec.events.emit(LockEventKind::Contended { holder: self.holder.as_ref() });
-        }
-    }
-
-    /// Returns the error of a wait that ended without a grant. If the last command to the store failed, that is the
-    /// reason.
-    fn interrupted(&mut self, why: Interrupted) -> LockError {
-        match (why, self.out_of_reach.take()) {
-            (Interrupted::Closed, _) => self.engine().refusal(),
-            (Interrupted::TimedOut, Some(error)) => error,
-            (Interrupted::TimedOut, None) => self.spec.events.mode.timed_out(self.waited(), self.holder.clone()),
         }
     }
 

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use crate::engine::acquire::Acquire;
+use crate::engine::acquire::waiting::beside;
 use crate::engine::claim::{Handoff, HolderHint, LocalPlace, PendingClaim, SharedLease};
 use crate::engine::gate::{Demand, Membership, Turn, Waiter};
 use crate::engine::lease::{Lease, Terms};
+use crate::engine::shared::Interrupted;
 use lock_store::types::error::{LockError, Result};
 use lock_store::types::fencing::FencingToken;
 use lock_store::types::mode::Mode;
@@ -73,7 +75,13 @@ impl Acquire {
         self.contended(waiter.take_found().and_then(|holder| holder.describe(started)));
         // The waiter is dropped only after the holder was read below: with its last waiter the queue forgets the
         // holder.
-        let turn = self.handle.called(self.until, self.spec.accepted, &mut waiter).await;
+        let turn = loop {
+            let at = self.until.min(self.tell_at);
+            match beside(&mut self.telling, self.handle.called(at, self.spec.accepted, &mut waiter)).await {
+                Err(Interrupted::TimedOut) if at < self.until => self.tell(waiter.holder(), None),
+                turn => break turn,
+            }
+        };
         let now = self.engine().clock.now();
         // In the meantime the caller with the turn may have got the lock, seen its holder, or learned why the store grants
         // nothing.

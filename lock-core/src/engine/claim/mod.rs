@@ -7,6 +7,7 @@ pub(crate) mod all;
 pub(crate) mod free;
 mod pending;
 pub(crate) mod spec;
+pub(crate) mod tag;
 
 use std::sync::{Arc, Weak};
 
@@ -17,7 +18,7 @@ use crate::engine::lease::{Ending, Lease, Occupant, Terms};
 use crate::engine::shared::{Engine, Interrupted, PendingEntry};
 use lock_store::contract::backend::Attempt;
 use lock_store::types::error::{LockError, Result};
-use lock_store::types::owner::Holder;
+use lock_store::types::owner::{Holder, OwnerId};
 use lock_store::types::system::clock::Timestamp;
 
 pub(crate) use pending::{ClaimAnswer, GRANT_TTL, PendingClaim, Success};
@@ -189,6 +190,11 @@ impl ClaimGuard {
     /// Notes whether the caller holds another lock while it waits.
     pub(crate) fn set_holds_others(&mut self, holds: bool) {
         self.pending().holds_others = holds;
+    }
+
+    /// Returns the identity of the claim.
+    pub(crate) fn owner(&mut self) -> OwnerId {
+        self.pending().claim.owner
     }
 
     /// Returns whether the store announced a grant that its next answer then confirmed.

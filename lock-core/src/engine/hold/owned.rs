@@ -106,6 +106,27 @@ impl OwnedHold {
         self.hold.ensure_held()
     }
 
+    /// Ends the hold, and leaves the lock taken for the rest of its lease. From now on this process neither renews it nor
+    /// frees it, also when it shuts down.
+    pub(crate) fn leave(mut self) {
+        self.ended = true;
+        let (engine, hold) = (&self.handle.engine, &self.hold);
+        let Left::Released(turn) = hold.release() else { return };
+        if let Ok(ended) = hold.lease.end(Ending::Released) {
+            engine.timer.cancel(ended.alarm);
+        }
+        let held = hold.held(engine.clock.now());
+        hold.emit_end(LockEventKind::Released { held, dropped: false, confirmed: true });
+        // The listener stays: a grant that is still in flight would otherwise look like one without a claim, and the keeper
+        // would free the lock.
+        let (timer, lease) = (Arc::clone(&engine.timer), Arc::clone(&hold.lease));
+        engine.run_on_keeper(async move {
+            timer.sleep_until(lease.deadline()).await;
+            drop(lease);
+        });
+        drop(turn);
+    }
+
     fn begin(&mut self, caller: Caller, dropped: bool) -> Begun {
         self.ended = true;
         let (engine, hold) = (&self.handle.engine, &self.hold);

@@ -9,10 +9,10 @@ use super::{files, is_test, source_of};
 
 /// The folder of each crate, and its lines of Rust, Lua, SQL, shell and Python outside of tests.
 const BUDGETS: [(&str, usize); 13] = [
-    ("lock-core", 15_100),
+    ("lock-core", 15_800),
     ("lock-macros", 3_700),
     ("lock-metrics", 8_100),
-    ("lockctl", 5_700),
+    ("lockctl", 6_100),
     ("stores/lock-store", 7_500),
     ("stores/lock-redis", 16_600),
     ("stores/lock-quorum", 3_200),
@@ -25,7 +25,7 @@ const BUDGETS: [(&str, usize); 13] = [
 ];
 
 /// How many names users find at `lock_core::`.
-const NAMES: usize = 85;
+const NAMES: usize = 86;
 
 fn lines_of(folder: &str) -> usize {
     let mut sources: Vec<PathBuf> = Vec::new();

@@ -11,6 +11,7 @@ use crate::export::collect::total::Total;
 use crate::state::store::Store;
 use crate::state::table::{Phase, Row};
 use crate::state::timeouts::TimedOut;
+use crate::words::labels::site_of;
 use crate::words::time::Moment;
 
 /// A wait that may take minutes is long after this many seconds, unless waits for its lock usually take longer.
@@ -114,7 +115,7 @@ impl Blame {
 
 impl Seen {
     fn of(holder: &Holder, number: impl FnOnce(&str) -> usize) -> Self {
-        Self { site: number(holder.site()), since: granted(holder) }
+        Self { site: number(site_of(holder.site())), since: granted(holder) }
     }
 }
 

@@ -26,7 +26,7 @@ pub(super) type OfMode<'a> = (usize, &'static str, &'a Counts);
 
 impl<'a> Total<'a> {
     pub(super) fn new((store, at): (&'a str, &'a Store), (name, family): (&'a str, &'a Family)) -> Self {
-        Self { name, store, at, family, modes: [Some(Counts::default()), None, None], live: Live::default() }
+        Self { name, store, at, family, modes: [Some(Counts::default()), None, None, None], live: Live::default() }
     }
 
     /// Returns the sums of each mode that is shown, with its index and its name.

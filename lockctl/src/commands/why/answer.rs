@@ -111,6 +111,9 @@ fn process(found: &Findings) -> String {
         Life::LetGo => {
             "its live view answers and does not have the hold: it let go, or restarted with the same pid".to_owned()
         }
+        Life::Leased => {
+            "none: this is a lease, and its holder renews and releases it by name, from any process".to_owned()
+        }
         Life::Renews => format!("seems alive: its lease was renewed {ago} ago; what it does, its live view would tell"),
         Life::Overdue => format!(
             "dead, hanging or cut off: its lease was last renewed {ago} ago, which should happen every third of it \
@@ -204,6 +207,9 @@ fn force(entry: &LockEntry, found: &Findings) -> String {
         ),
         (_, Life::Shown | Life::Renews) => {
             format!("safe only if all that it writes to checks fencing tokens{token}; its process is told, and stops")
+        }
+        (_, Life::Leased) => {
+            format!("only after you have asked its holder, whom nothing tells; {free} unless it is renewed")
         }
         (_, Life::LetGo) => format!("safe: the process that took it no longer works under it; {free}"),
         _ if entry.is_without_ttl() => {

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lock_core::HolderInfo;
 use lock_core::inspect::EntryState;
+use lock_core::lease::of_site;
 
 use crate::commands::why::store::Stored;
 use crate::commands::why::view::{Hold, View};
@@ -27,6 +28,8 @@ pub(crate) enum Life {
     Shown,
     /// Its live view answers, and does not have the hold.
     LetGo,
+    /// No process keeps it: its holder renews it by name.
+    Leased,
     /// It renewed its lease not long ago, or has had no reason to yet.
     Renews,
     /// It has not renewed its lease for longer than it should take.
@@ -39,6 +42,7 @@ impl Life {
         match self {
             Self::Shown => "alive",
             Self::LetGo => "let_go",
+            Self::Leased => "leased",
             Self::Renews => "renews",
             Self::Overdue => "overdue",
             Self::Unknown => "unknown",
@@ -81,6 +85,9 @@ impl Findings {
         let Some(entry) = self.stored.entry.as_ref().filter(|entry| entry.state == EntryState::Held) else {
             return Life::Unknown;
         };
+        if of_site(entry.holder.site()).is_some() {
+            return Life::Leased;
+        }
         match self.holders_view() {
             Some(view) if view.hold.is_some() => return Life::Shown,
             Some(view) if !view.is_cut => return Life::LetGo,

@@ -337,6 +337,20 @@ impl fmt::Display for Holder {
     }
 }
 
+/// The text before the name of a lease's holder, in the place of a call site.
+#[doc(hidden)]
+pub const LEASE: &str = "lease ";
+
+/// Reads the holder of a lease and its reason, from the text in the place of a call site: `lease ci-4711: release 42`.
+#[must_use]
+pub fn lease_of_site(site: &str) -> Option<(&str, &str)> {
+    let text = site.strip_prefix(LEASE)?;
+    match text.split_once(' ') {
+        Some((holder, reason)) => Some((holder.strip_suffix(':')?, reason)),
+        None => Some((text, "")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::engine::claim::free::ensure_freed;
 use crate::engine::claim::spec::LockSpec;
+use crate::engine::claim::tag::LeaseTag;
 use crate::engine::lease::grants::{Listener, News};
 use crate::engine::lease::{Beginning, Lease, Terms, deadline_of};
 use crate::engine::shared::{Engine, FAIR_TIME, Interrupted};
@@ -109,11 +110,13 @@ impl PendingClaim {
     /// Makes a fresh claim that was not sent yet. `before` is the lease to release.
     pub(super) fn new(engine: &Arc<Engine>, spec: &LockSpec, before: Option<Arc<Lease>>) -> Self {
         let durability = spec.options.durability.unwrap_or_else(|| engine.backend.durability());
+        let mut claim = Claim::new(spec.events.key.clone(), spec.options.ttl)
+            .with_mode(spec.events.mode)
+            .with_durability(durability);
+        claim.owner = spec.lease.map_or(claim.owner, LeaseTag::draw);
         Self {
             engine: Arc::clone(engine),
-            claim: Claim::new(spec.events.key.clone(), spec.options.ttl)
-                .with_mode(spec.events.mode)
-                .with_durability(durability),
+            claim,
             terms: Terms::of(&spec.options, spec.events.mode),
             in_flight: None,
             unsettled_until: None,

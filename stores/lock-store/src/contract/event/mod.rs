@@ -6,6 +6,7 @@ mod notice;
 mod observers;
 mod purpose;
 mod quorum;
+mod waiting;
 
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ pub use observers::observe_all;
 pub use observers::{Observers, notify_all};
 pub use purpose::Purpose;
 pub use quorum::{MemberHealth, MemberState, QuorumHealth};
+pub use waiting::WaitProgress;
 
 /// Receives every [`LockEvent`] and [`Notice`].
 ///
@@ -53,6 +55,13 @@ pub trait LockObserver: Send + Sync + 'static {
     /// policy and the replication of each node.
     fn on_notice(&self, notice: &Notice<'_>) {
         let _ = notice;
+    }
+
+    /// Learns about a wait while it lasts: after a second, after ten seconds, and then each minute.
+    ///
+    /// Called from the waiting task. In a crowd of waiters some of these messages are left out.
+    fn on_waiting(&self, progress: &WaitProgress) {
+        let _ = progress;
     }
 }
 

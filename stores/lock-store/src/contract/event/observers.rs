@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::contract::event::{LockEvent, LockObserver, Notice};
+use crate::contract::event::{LockEvent, LockObserver, Notice, WaitProgress};
 use crate::types::system::sync::{Mutex, MutexGuard};
 
 /// How often the state is sent to a new observer at most, if it keeps changing.
@@ -98,6 +98,18 @@ impl Observers {
     pub fn event(&self, event: &LockEvent<'_>) {
         self.for_each(|observer| observer.on_event(event));
         EVERYWHERE.for_each(|observer| observer.on_event(event));
+    }
+
+    /// Returns whether an observer of these or of the whole process exists.
+    #[must_use]
+    pub fn exist(&self) -> bool {
+        self.first.0.get().or_else(|| EVERYWHERE.first.0.get()).is_some()
+    }
+
+    /// Tells these observers and the process-wide observers about a wait that lasts.
+    pub fn waiting(&self, progress: &WaitProgress) {
+        self.for_each(|observer| observer.on_waiting(progress));
+        EVERYWHERE.for_each(|observer| observer.on_waiting(progress));
     }
 
     /// Tells these observers and the process-wide observers.

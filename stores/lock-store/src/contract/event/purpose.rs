@@ -31,4 +31,6 @@ pub enum Purpose {
         /// Its period. `None` for a job without one, which runs once.
         every: Option<Duration>,
     },
+    /// A lease that outlives its process. It ends as released when it is handed over, and stays taken.
+    Lease,
 }
