@@ -87,6 +87,25 @@ fn every_alert_has_a_runbook_and_every_runbook_an_alert() {
     assert_eq!(embedded, named.collect(), "the table in generate/src/runbooks.rs");
 }
 
+/// Words that say nothing to a person who keeps locks in PostgreSQL.
+const OF_REDIS: [&str; 13] = [
+    "lockctl topology", "redis-cli", "Redis", "maxmemory", "noeviction", "entinels", "acks", "`DEL`", "INFO", "SLOWLOG", "CONFIG", "min-replicas", "the key by hand",
+];
+
+#[test]
+#[limit]
+fn every_runbook_that_speaks_of_redis_says_what_to_do_with_postgresql() {
+    let mut seen = 0;
+    for alert in alert_names() {
+        let text = read(&format!("runbooks/{alert}.md"));
+        let Some(word) = OF_REDIS.iter().find(|word| text.contains(**word)) else { continue };
+        let says_why_not = ["PostgreSQL has no", "PostgreSQL never", "PostgreSQL does not"].iter().any(|why| text.contains(why));
+        assert!(text.contains("psql") || says_why_not, "{alert} says {word}, and nothing about PostgreSQL");
+        seen += 1;
+    }
+    assert!(seen > 20, "{seen}");
+}
+
 #[test]
 #[limit]
 fn panels_that_runbooks_name_exist() {
