@@ -301,7 +301,7 @@ impl Panel {
 /// The legend of a value that is red: the age of a hold that is stuck.
 pub(crate) const STUCK: &str = "STUCK";
 
-/// The columns of tables that count, and are no times.
+/// The columns of tables that count. All others are times.
 const COUNTS: [&str; 9] =
     ["Alerts", "State", "Waiters", "Held", "Keys without a lease", "Processes", "Role", "Candidates", "Commands stuck"];
 
