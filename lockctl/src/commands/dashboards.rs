@@ -82,22 +82,7 @@ fn text(planned: &Installation, form: Form, to: &str) -> String {
         text,
         "{all} files of version {version} are in {}, of which {same} were there already. {}",
         visible(to),
-        next_step(form)
+        form.next_step()
     );
     text
-}
-
-/// Returns what the operator does with the files.
-fn next_step(form: Form) -> &'static str {
-    match form {
-        Form::Kubernetes => "Name the folder as a base in your kustomization.yaml, or give it to kubectl apply -k",
-        Form::GrafanaOperator => {
-            "Name the folder as a base in your kustomization.yaml, or give it to kubectl apply -k. Give your Grafana the \
-             label dashboards: grafana"
-        }
-        Form::Mixin => "Import mixin.libsonnet, and set its _config",
-        _ => {
-            "Give Prometheus alerts.yml and recording_rules.yml as rule_files, and Grafana the folder grafana/dashboards"
-        }
-    }
 }

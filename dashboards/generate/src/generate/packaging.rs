@@ -40,6 +40,22 @@ impl Form {
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, form)| *form)
     }
+
+    /// Returns what an operator does with the files.
+    #[must_use]
+    pub fn next_step(self) -> &'static str {
+        match self {
+            Self::Plain => {
+                "Give Prometheus alerts.yml and recording_rules.yml as rule_files, and Grafana the folder grafana/dashboards"
+            }
+            Self::Kubernetes => "Name the folder as a base in your kustomization.yaml, or give it to kubectl apply -k",
+            Self::GrafanaOperator => {
+                "Name the folder as a base in your kustomization.yaml, or give it to kubectl apply -k. Give your Grafana the \
+                 label dashboards: grafana"
+            }
+            Self::Mixin => "Import mixin.libsonnet, and set its _config",
+        }
+    }
 }
 
 /// Writes a base for kustomize. `kubectl apply -k` reads it too.

@@ -89,7 +89,19 @@ fn every_alert_has_a_runbook_and_every_runbook_an_alert() {
 
 /// Words that say nothing to a person who keeps locks in PostgreSQL.
 const OF_REDIS: [&str; 13] = [
-    "lockctl topology", "redis-cli", "Redis", "maxmemory", "noeviction", "entinels", "acks", "`DEL`", "INFO", "SLOWLOG", "CONFIG", "min-replicas", "the key by hand",
+    "lockctl topology",
+    "redis-cli",
+    "Redis",
+    "maxmemory",
+    "noeviction",
+    "entinels",
+    "acks",
+    "`DEL`",
+    "INFO",
+    "SLOWLOG",
+    "CONFIG",
+    "min-replicas",
+    "the key by hand",
 ];
 
 #[test]
@@ -99,7 +111,8 @@ fn every_runbook_that_speaks_of_redis_says_what_to_do_with_postgresql() {
     for alert in alert_names() {
         let text = read(&format!("runbooks/{alert}.md"));
         let Some(word) = OF_REDIS.iter().find(|word| text.contains(**word)) else { continue };
-        let says_why_not = ["PostgreSQL has no", "PostgreSQL never", "PostgreSQL does not"].iter().any(|why| text.contains(why));
+        let says_why_not =
+            ["PostgreSQL has no", "PostgreSQL never", "PostgreSQL does not"].iter().any(|why| text.contains(why));
         assert!(text.contains("psql") || says_why_not, "{alert} says {word}, and nothing about PostgreSQL");
         seen += 1;
     }
