@@ -250,19 +250,19 @@ impl Panel {
     fn overrides(&self) -> Vec<Value> {
         let Kind::Table { labels } = &self.kind else {
             let stuck = self.queries.iter().filter(|query| query.legend == STUCK);
-            return stuck.map(|_| column(STUCK, vec![fixed_red()])).collect();
+            return stuck.map(|_| column(STUCK, &[fixed_red()])).collect();
         };
         let mut overrides = Vec::new();
         for query in &self.queries {
             let is_count = COUNTS.contains(&query.legend);
             overrides.push(column(
                 query.legend,
-                vec![
+                &[
                     json!({ "id": "unit", "value": if is_count { "short" } else { "s" } }),
                     json!({ "id": "custom.width", "value": VALUE }),
                 ],
             ));
-            overrides.extend(meaning(query.legend).map(|properties| column(query.legend, properties)));
+            overrides.extend(meaning(query.legend).map(|properties| column(query.legend, &properties)));
         }
         // Together the columns fit on a screen of 1,600 pixels.
         let place = 1500 * self.width / 24 - VALUE * u32::try_from(self.queries.len()).unwrap_or(0);
@@ -270,7 +270,7 @@ impl Panel {
         for (label, heading) in *labels {
             let mut properties = vec![json!({ "id": "custom.width", "value": place * weight(label) / parts })];
             properties.extend(link(label).map(|link| json!({ "id": "links", "value": [link] })));
-            overrides.push(column(heading, properties));
+            overrides.push(column(heading, &properties));
         }
         overrides
     }
@@ -318,7 +318,7 @@ fn weight(label: &str) -> u32 {
     }
 }
 
-fn column(heading: &str, properties: Vec<Value>) -> Value {
+fn column(heading: &str, properties: &[Value]) -> Value {
     json!({ "matcher": { "id": "byName", "options": heading }, "properties": properties })
 }
 

@@ -3,7 +3,7 @@
 use lock_testing::limit;
 
 use crate::generate::settings::TABLE;
-use crate::generate::{Form, Settings, dashboards, files};
+use crate::generate::{Dashboard, Form, Settings, dashboards, files};
 use crate::tests::promql::{Expr, Matching, parse};
 use crate::tests::rules::{Rule, alerts_in_full, rules, rules_of};
 
@@ -162,7 +162,7 @@ fn the_dashboard_says_what_the_alert_says() {
     let says = |title: &str, query: usize, alert: &str| {
         let alert = alerts_in_full().into_iter().find(|known| known.name == alert).unwrap();
         let mut seen = 0;
-        for panel in dashboards().iter().flat_map(|dashboard| dashboard.panels()).filter(|panel| panel.title == title) {
+        for panel in dashboards().iter().flat_map(Dashboard::panels).filter(|panel| panel.title == title) {
             let Some(query) = panel.queries.get(query) else { continue };
             let shown = without_selection(&query.expr);
             assert!(shown.contains(&alert.expr), "{title} says {shown}\nand {} says {}", alert.name, alert.expr);
