@@ -22,23 +22,26 @@ step "rules, judged by promtool"
 promtool check rules --lint=all --lint-fatal dashboards/alerts.yml dashboards/recording_rules.yml
 promtool check config dashboards/prometheus.yml
 promtool test rules dashboards/alerts_test.yml dashboards/alerts_fleet_test.yml dashboards/alerts_cases_test.yml \
-    dashboards/alerts_looks_test.yml dashboards/alerts_oncall_test.yml
+    dashboards/alerts_looks_test.yml dashboards/alerts_oncall_test.yml dashboards/alerts_alone_test.yml
 
-step "the mixin, read by jsonnet"
-jsonnet --exec 'local all = import "dashboards/mixin/mixin.libsonnet";
-local alerts = all.prometheusAlerts;
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+
+step "the mixin, read by jsonnet, and its rules with other settings, judged by promtool"
+"$target/debug/lock-dashboards" --form mixin --to "$work/mixin"
+jsonnet -J "$work/mixin" -S --exec 'local all = import "mixin.libsonnet";
 assert std.length(std.objectFieldsAll(all.grafanaDashboards)) == 4;
-assert alerts == std.parseYaml(importstr "dashboards/alerts.yml");
+assert std.length(all.prometheusRules.groups) > 0;
 local ours = all { _config+:: { clusterLabel: "k8s_cluster", selector: "env=\"prod\"", runbookUrl: "https://wiki.example/" } };
 local first = [rule for rule in ours.prometheusAlerts.groups[0].rules if "alert" in rule][0];
 assert std.length(std.findSubstr("env=\"prod\"", first.expr)) > 0;
 assert std.startsWith(first.annotations.runbook_url, "https://wiki.example/Lock");
 assert std.length(std.findSubstr("k8s_cluster=~", ours.grafanaDashboards["fleet.json"].panels[1].targets[0].expr)) > 0;
-std.length(alerts.groups) + std.length(all.prometheusRules.groups)'
-
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-trap 'exit 130' INT TERM
+std.manifestYamlDoc(ours.prometheusAlerts)' >"$work/mixin.yml"
+promtool check rules "$work/mixin.yml"
+"$target/debug/lock-dashboards" --to "$work/set" --set 'selector=env="prod"' --set dashboardUrl=https://grafana.example
+promtool check rules "$work/set/alerts.yml" "$work/set/recording_rules.yml"
 
 step "the same cases where two servers scrape everything: not one alert more"
 for cases in alerts_cases_test.yml alerts_looks_test.yml alerts_oncall_test.yml; do

@@ -32,6 +32,11 @@ rm -rf target/packages/package
 # shellcheck disable=SC2086 # a list of words
 cargo package --locked --allow-dirty --no-verify --target-dir target/packages $packages
 
+step "dashboards and rules in every form, as a release has them"
+for form in plain kubernetes grafana-operator mixin; do
+    cargo run --locked -q -p lock-dashboards -- --form "$form" --to "target/packages/dashboards/$form"
+done
+
 step "each by what is in its archive, with minimal versions of our own dependencies"
 # A workspace of the archives, which depend on each other as on crates from a registry. Its code is checked but never run.
 archives=$(mktemp -d)

@@ -6,6 +6,7 @@ It takes some minutes, and tells of the cases, not of the rules: run it after a 
 
 import argparse
 import concurrent.futures
+import json
 import os
 import re
 import subprocess
@@ -30,7 +31,7 @@ def remembered(parts):
 
 GAUGES = ["LockQuorumDegraded", "LockMembersDisagree", "LockKeyWithoutTtl", "LockNoLeader"]
 REFUSES = "LockStoreRefuses"
-NOT_NOW, ALL, UP_OR_NOT, OFTEN = "{series}", "({series} or {last})", "({series} or ({last}{once}))", "({series} or ({last}{down}))"
+NOT_NOW, ALL, UP_OR_NOT, OFTEN = "({series})", "({series} or {last})", "({series} or ({last}{once}))", "({series} or ({last}{down}))"
 
 # The part, its rule, and the rule without it.
 PARTS = [
@@ -54,13 +55,36 @@ PARTS = [
 ]
 
 
+def on_one_line(block):
+    """A query without its comments and line ends."""
+    lines = [re.sub(r"(^|\s)# .*", "", line).strip() for line in block.splitlines()]
+    return " ".join(filter(None, lines)).replace("( ", "(").replace(" )", ")")
+
+
+def in_full(rules):
+    """The rules with each query on one line, and with recorded series replaced by what they record."""
+    recorded = {}
+
+    def query(found):
+        expr = on_one_line(found["block"])
+        for name, of in recorded.items():
+            # A range of a recorded series stays.
+            expr = re.sub(re.escape(name) + r"(?!\[)", lambda _, of=of: f"({of})", expr)
+        if found["kind"] == "record":
+            recorded[found["name"]] = expr
+        return f"- {found['kind']}: {found['name']}\n        expr: {json.dumps(expr)}\n"
+
+    rule = r"- (?P<kind>alert|record): (?P<name>\S+)\n        expr: \|-\n(?P<block>(?: {10}.*\n)+)"
+    return re.sub(rule, query, rules)
+
+
 def main():
     arguments = argparse.ArgumentParser()
     for name in ["rules", "cases", "work"]:
         arguments.add_argument("--" + name, required=True)
     options = arguments.parse_args()
     with open(f"{options.rules}/alerts.yml", encoding="utf-8") as file:
-        rules = file.read()
+        rules = in_full(file.read())
     with open(f"{options.rules}/{options.cases}", encoding="utf-8") as file:
         cases = file.read()
 

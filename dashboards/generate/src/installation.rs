@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::generate::{Settings, files};
+use crate::generate::{Form, Settings, files};
 use crate::runbooks;
 
 /// The file that records, in the folder, which version wrote which text.
@@ -58,17 +58,18 @@ impl Installation {
     /// # Errors
     ///
     /// The error of the system for a file that exists but cannot be read.
-    pub fn plan(to: &Path, settings: &Settings) -> io::Result<Self> {
+    pub fn plan(to: &Path, form: Form, settings: &Settings) -> io::Result<Self> {
         let recorded = recorded(&to.join(RECORD))?;
         // The list of exceptions for Grafana's linter is only for this project's own test.
-        let generated = files(settings).into_iter().filter(|(name, _)| !name.ends_with(".lint"));
-        // Templates for the operator's own configuration.
-        let templates = [
-            ("alertmanager.yml".to_owned(), include_str!("../../alertmanager.yml").to_owned()),
-            ("prometheus.yml".to_owned(), include_str!("../../prometheus.yml").to_owned()),
-        ];
+        let mut all: Vec<_> = files(form, settings).into_iter().filter(|(name, _)| !name.ends_with(".lint")).collect();
+        if form == Form::Plain {
+            all.extend(runbooks::files());
+            // Templates for the operator's own configuration.
+            all.push(("alertmanager.yml".to_owned(), include_str!("../../alertmanager.yml").to_owned()));
+            all.push(("prometheus.yml".to_owned(), include_str!("../../prometheus.yml").to_owned()));
+        }
         let mut planned = Vec::new();
-        for (name, text) in generated.chain(runbooks::files()).chain(templates) {
+        for (name, text) in all {
             let state = match read(&to.join(&name))? {
                 None => State::New,
                 Some(there) if there == text.as_bytes() => State::Same,

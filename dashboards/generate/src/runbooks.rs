@@ -45,6 +45,7 @@ runbooks![
     LockQuorumDegraded,
     LockReleaseAbandoned,
     LockRenewalsFailing,
+    LockRulesMissing,
     LockSamplerStalled,
     LockSlotStuck,
     LockStaleWriteRefused,

@@ -244,6 +244,10 @@ pub(crate) struct Dashboards {
     #[arg(long, value_name = "DIR", required_unless_present = "settings")]
     pub(crate) to: Option<PathBuf>,
 
+    /// The form: `kubernetes` is a kustomize base, `grafana-operator` the same for Grafana's operator, `mixin` is for jsonnet
+    #[arg(long, value_parser = lock_dashboards::Form::ALL.map(|(name, _)| name), default_value = "plain", requires = "to")]
+    pub(crate) form: String,
+
     /// Adapt the files to your fleet; may be repeated
     #[arg(long = "set", value_name = "NAME=VALUE", requires = "to")]
     pub(crate) set: Vec<String>,

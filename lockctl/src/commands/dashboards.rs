@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io;
 
 use lock_core::store::text::visible;
-use lock_dashboards::{Installation, Settings, State};
+use lock_dashboards::{Form, Installation, Settings, State};
 use serde_json::{Value, json};
 
 use crate::args::Dashboards;
@@ -22,7 +22,8 @@ pub(crate) fn dashboards(wanted: &Dashboards, out: &mut Output) -> io::Result<En
             return said(out, End::Usage, &why);
         }
     }
-    let planned = match Installation::plan(to, &settings) {
+    let form = Form::named(&wanted.form).unwrap_or(Form::Plain);
+    let planned = match Installation::plan(to, form, &settings) {
         Ok(planned) => planned,
         Err(error) => return said(out, End::Unavailable, &format!("cannot read {error}")),
     };
@@ -46,7 +47,7 @@ pub(crate) fn dashboards(wanted: &Dashboards, out: &mut Output) -> io::Result<En
             "version": Installation::VERSION, "to": to, "files": files, "left_over": planned.left_over(),
         }))?;
     } else {
-        out.line(&text(&planned, &to.display().to_string()))?;
+        out.line(&text(&planned, form, &to.display().to_string()))?;
     }
     Ok(End::Ok)
 }
@@ -59,7 +60,7 @@ fn said(out: &mut Output, end: End, why: &str) -> io::Result<End> {
     Ok(end)
 }
 
-fn text(planned: &Installation, to: &str) -> String {
+fn text(planned: &Installation, form: Form, to: &str) -> String {
     let (mut text, mut same) = (String::new(), 0);
     for (name, state) in planned.files() {
         let what = match state {
@@ -79,9 +80,9 @@ fn text(planned: &Installation, to: &str) -> String {
     let (all, version) = (planned.files().count(), Installation::VERSION);
     let _ = write!(
         text,
-        "{all} files of version {version} are in {}, of which {same} were there already. Give Prometheus alerts.yml and \
-         recording_rules.yml as rule_files, and Grafana the folder grafana/dashboards",
-        visible(to)
+        "{all} files of version {version} are in {}, of which {same} were there already. {}",
+        visible(to),
+        form.next_step()
     );
     text
 }

@@ -151,3 +151,25 @@ fn settings_are_listed_and_an_unknown_one_is_refused() {
     assert!(!folder.0.exists());
     assert_eq!(lockctl_at("", &["dashboards"]).code, Some(2));
 }
+
+#[test]
+#[limit]
+fn each_form_is_written_and_says_what_to_do_with_it() {
+    for (form, file, says) in [
+        ("kubernetes", "kustomization.yaml", "kubectl apply -k"),
+        ("grafana-operator", "grafana-dashboards.yaml", "the label dashboards: grafana"),
+        ("mixin", "mixin.libsonnet", "Import mixin.libsonnet"),
+    ] {
+        let folder = Folder::new(form);
+        let ended = folder.write(&["--form", form, "--set", "manyWaiters=25"]);
+        ended.assert_code(0);
+        assert!(ended.stdout.contains(&format!("wrote {file}\n")) && ended.stdout.contains(says), "{ended:?}");
+        assert!(folder.write(&["--form", form, "--set", "manyWaiters=25"]).stdout.contains("were there already"));
+        // The mixin takes its settings from jsonnet.
+        if form != "mixin" {
+            assert!(folder.read("prometheus-rules.yaml").contains("> 25  # manyWaiters"), "{form}");
+        }
+    }
+    let folder = Folder::new("no-form");
+    folder.write(&["--form", "helm"]).assert_code(2);
+}

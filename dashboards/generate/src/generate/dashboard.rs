@@ -5,6 +5,9 @@ use serde_json::{Value, json};
 use super::names::selected;
 use super::panel::{Panel, source};
 
+/// The tag of the dashboards that show all locks.
+const TAG: &str = "distributed-lock";
+
 /// One dashboard.
 #[derive(Clone, Debug)]
 pub(crate) struct Dashboard {
@@ -28,7 +31,7 @@ impl Dashboard {
             "uid": format!("distributed-lock-{}", self.file),
             "title": self.title,
             "description": self.description,
-            "tags": ["distributed-lock"],
+            "tags": [if self.one_lock { "distributed-lock-one" } else { TAG }],
             "schemaVersion": 39,
             "version": 1,
             // An edit in Grafana would be lost with the next version of the file.
@@ -38,16 +41,24 @@ impl Dashboard {
             "time": { "from": "now-1h", "to": "now" },
             "timezone": "browser",
             "annotations": { "list": self.annotations() },
-            "links": [{
-                "type": "dashboards", "title": "Locks", "tags": ["distributed-lock"],
-                "asDropdown": false, "includeVars": true, "keepTime": true,
-            }],
+            "links": [
+                {
+                    "type": "dashboards", "title": "Locks", "tags": [TAG],
+                    "asDropdown": false, "includeVars": true, "keepTime": true,
+                },
+                // Without the chosen locks: that dashboard shows one.
+                {
+                    "type": "link", "title": "One lock", "includeVars": false, "keepTime": true,
+                    "url": "/d/distributed-lock-one-lock?${cluster:queryparam}&${namespace:queryparam}&${store:queryparam}",
+                },
+            ],
             "templating": { "list": self.variables() },
             "panels": self.grid(),
         })
     }
 
-    /// Places panels side by side until a row of 24 columns is full.
+    /// Places panels side by side until a line of 24 columns is full. The panels of a line share what is left over, and are as
+    /// high as the highest.
     fn grid(&self) -> Vec<Value> {
         let mut placed = Vec::new();
         let mut y = 0;
@@ -57,18 +68,22 @@ impl Dashboard {
             let row_id = id;
             let row_y = y;
             y += 1;
-            let (mut x, mut height) = (0, 0);
             let mut inside = Vec::new();
-            for panel in panels {
-                if x + panel.width > 24 {
-                    (x, y, height) = (0, y + height, 0);
+            for line in lines(panels) {
+                let height = line.iter().map(|panel| panel.height).max().unwrap_or(0);
+                let (mut x, mut left) = (0, 24 - line.iter().map(|panel| panel.width).sum::<u32>());
+                for (place, panel) in line.iter().copied().enumerate() {
+                    let share = left / u32::try_from(line.len() - place).unwrap_or(1);
+                    left -= share;
+                    id += 1;
+                    let mut panel = Panel::clone(panel);
+                    panel.width += share;
+                    panel.height = height;
+                    inside.push(panel.json(id, x, y));
+                    x += panel.width;
                 }
-                id += 1;
-                inside.push(panel.json(id, x, y));
-                x += panel.width;
-                height = height.max(panel.height);
+                y += height;
             }
-            y += height;
             // Only the first row is open: it answers the most urgent question.
             let collapsed = number > 0;
             let (below, within) = if collapsed { (Vec::new(), inside) } else { (inside, Vec::new()) };
@@ -110,10 +125,10 @@ impl Dashboard {
         let of_stores = if self.of_store { "inspector_last_success_timestamp_seconds" } else { "held" };
         let stores = format!("label_values({}{{{of_cluster}}}, store)", super::names::series(of_stores));
         variables.push(variable("store", "Store", &stores, Some(".*")));
-        if self.one_lock {
-            let query = format!("label_values({}, lock)", selected("@ttl_seconds"));
-            variables.push(variable("lock", "Lock", &query, None));
-        }
+        let of_locks = format!("{of_cluster}, store=~\"$store\"");
+        let locks = if self.of_store { "inspector_held" } else { "ttl_seconds" };
+        let locks = format!("label_values({}{{{of_locks}}}, lock)", super::names::series(locks));
+        variables.push(variable("lock", "Lock", &locks, if self.one_lock { None } else { Some(".*") }));
         variables
     }
 
@@ -142,6 +157,19 @@ impl Dashboard {
             ),
         ]
     }
+}
+
+/// Divides panels into lines of at most 24 columns.
+fn lines(panels: &[Panel]) -> Vec<Vec<&Panel>> {
+    let mut lines: Vec<Vec<&Panel>> = Vec::new();
+    for panel in panels {
+        let fits = |line: &&mut Vec<&Panel>| line.iter().map(|panel| panel.width).sum::<u32>() + panel.width <= 24;
+        match lines.last_mut().filter(fits) {
+            Some(line) => line.push(panel),
+            None => lines.push(vec![panel]),
+        }
+    }
+    lines
 }
 
 /// `all` is the value for choosing all of many values. A label that may be missing also matches an empty value.

@@ -1,32 +1,32 @@
-//! Dashboards and rules as typed values, and their files.
+//! Dashboards as typed values, rules as written by hand, and their files in each form.
 
-mod alerts;
 mod dashboard;
 pub(crate) mod names;
 mod packaging;
 mod pages;
 mod panel;
-mod recording;
-mod rule;
+mod rules;
 pub(crate) mod settings;
 
 use serde_json::{Value, json};
 
 pub(crate) use dashboard::Dashboard;
+pub use packaging::Form;
 pub(crate) use pages::all as dashboards;
-#[cfg(test)]
-pub(crate) use rule::Rule;
 pub(crate) use settings::Settings;
 
-/// Returns every generated file: its path below `dashboards/` and its text.
+/// Returns every generated file of a form: its path and its text.
 #[must_use]
-pub fn files(settings: &Settings) -> Vec<(String, String)> {
-    let plain = written(settings);
-    let mut files = packaging::files(&plain);
-    files.extend(packaging::mixin(&written(&Settings::as_template())));
-    files.push(("grafana/dashboards/.lint".to_owned(), packaging::exclusions(&dashboards())));
-    files.extend(plain.into_iter().map(|file| (file.path(), file.text)));
-    files
+pub fn files(form: Form, settings: &Settings) -> Vec<(String, String)> {
+    match form {
+        Form::Plain => {
+            let mut files: Vec<_> = written(settings).into_iter().map(|file| (file.path(), file.text)).collect();
+            files.push(("grafana/dashboards/.lint".to_owned(), packaging::exclusions(&dashboards())));
+            files
+        }
+        Form::Kubernetes | Form::GrafanaOperator => packaging::kustomization(form, &written(settings)),
+        Form::Mixin => packaging::mixin(&written(&Settings::as_template())),
+    }
 }
 
 /// A dashboard, or a file of rules.
@@ -48,22 +48,11 @@ fn written(settings: &Settings) -> Vec<Written> {
         is_dashboard: true,
         text: settings.fill(&format!("{:#}\n", dashboard.json())),
     };
-    let of_rules = |name: &str, groups: &[rule::Group]| Written {
-        name: name.to_owned(),
-        is_dashboard: false,
-        text: settings.fill(&rule::yaml(groups, settings)),
+    let of_rules = |(name, text): (&str, &str)| {
+        let text = if settings.fast { rules::fast(text) } else { text.to_owned() };
+        Written { name: name.to_owned(), is_dashboard: false, text: rules::filled(&rules::marked(&text), settings) }
     };
-    let mut all: Vec<_> = dashboards().into_iter().map(of_dashboard).collect();
-    all.push(of_rules("alerts.yml", &alerts::groups()));
-    all.push(of_rules("recording_rules.yml", &recording::groups()));
-    all
-}
-
-/// Every rule, with default settings.
-#[cfg(test)]
-pub(crate) fn rules() -> Vec<Rule> {
-    let rules = alerts::groups().into_iter().chain(recording::groups()).flat_map(|group| group.rules);
-    rules.map(|rule| rule.filled(&Settings::default())).collect()
+    dashboards().into_iter().map(of_dashboard).chain(rules::FILES.map(of_rules)).collect()
 }
 
 /// Lists every query of every panel, for a test that runs them.

@@ -2,61 +2,19 @@
 
 use lock_metrics::{MetricKind, catalog};
 
-/// Metrics that dashboards use before they are in the catalogue: name and labels. None at the moment.
-pub(crate) const COMING: &[(&str, &[&str])] = &[];
-
 /// The matchers of every selector on a dashboard.
 const SELECTED: &str =
     r#"<<clusterLabel>>=~"$cluster", <<namespaceLabel>>=~"$namespace", job=~"$job", instance=~"$instance""#;
 
-/// The matchers of a selector for the whole fleet.
-const EVERYWHERE: &str = r#"<<clusterLabel>>=~"$cluster", store=~"$store""#;
+/// The matcher of a selector for the whole fleet.
+const EVERYWHERE: &str = r#"<<clusterLabel>>=~"$cluster""#;
 /// Marks a selector for the whole fleet, in place of its first matcher.
-const FLEET: &str = "FLEET";
+pub(super) const FLEET: &str = "FLEET";
 
-/// The same for a series that belongs to a process and not to a store.
-const PROCESSES: &str = "PROCESSES";
-
-/// The labels that tell services apart, in any cluster or namespace. A missing label is empty.
-pub(crate) const SERVICE: &str = "<<clusterLabel>>, <<namespaceLabel>>, job";
-/// The labels that tell processes apart.
+/// The labels that tell processes apart, in any cluster or namespace. A missing label is empty.
 pub(crate) const PROCESS: &str = "<<clusterLabel>>, <<namespaceLabel>>, job, instance";
-/// The same if two jobs or two servers may scrape one process.
-const ONCE: &str = "<<clusterLabel>>, <<namespaceLabel>>, instance";
 /// The labels that tell stores apart.
 pub(crate) const STORE: &str = "<<storeLabels>>";
-/// The labels that tell locks apart. The labels of the scraper do not count, so all clients of a lock share them.
-pub(crate) const LOCK: &str = "<<storeLabels>>, lock";
-/// The labels that tell call sites of a lock apart, in any process.
-pub(crate) const SITE: &str = "<<storeLabels>>, lock, site";
-
-/// Sums a gauge over all processes. A process that is scraped twice counts once. `own` are labels of the gauge in
-/// addition to the lock's.
-pub(crate) fn once(series: &str, own: &str) -> String {
-    format!("sum by ({LOCK}) (max by ({ONCE}, store, lock{own}) ({series}))")
-}
-
-/// A condition on a gauge that at least two scrapes have shown, whatever the interval. It is judged for each series.
-pub(crate) fn twice(gauge: &str, condition: &str) -> String {
-    format!("changes((timestamp({gauge}) and {condition})[<<twoLooks>>:5s]) > 0")
-}
-
-/// The value of a series, or the previous one if only the last scrape failed. After more failed scrapes, or for a
-/// process that is gone, it is dropped: the value may have changed since.
-pub(crate) fn remembered(series: &str) -> String {
-    let failed = "count_over_time(<<up>>[<<twoLooks>>]) - sum_over_time(<<up>>[<<twoLooks>>])";
-    format!(
-        "({series} or (last_over_time({series}[<<twoLooks>>]) and on ({PROCESS}) {} \
-         and on ({PROCESS}) (min by ({PROCESS}) ({failed}) <= 1)))",
-        down()
-    )
-}
-
-/// The processes whose last scrapes failed.
-pub(crate) fn down() -> String {
-    format!("(max by ({PROCESS}) (<<up>>) == 0)")
-}
-
 /// The present time by the clock of each store: the median over its processes.
 pub(crate) fn store_now() -> String {
     format!("quantile by ({STORE}) (0.5, @store_now_timestamp_seconds)")
@@ -78,19 +36,11 @@ fn age_of(short: &str, marker: &str) -> String {
     let matching = labels
         .filter(|labels| !labels.is_empty())
         .map_or_else(String::new, |labels| format!("ignoring ({labels}) group_right () "));
-    // The time of a process is of no store.
-    let of_process = if marker.is_empty() { "" } else { "{PROCESSES}" };
-    format!("(@now_timestamp_seconds{of_process} - {matching}(@{short}{marker} > 0))")
+    format!("(@now_timestamp_seconds{marker} - {matching}(@{short}{marker} > 0))")
 }
 
 fn labels_of(name: &str) -> Option<Vec<&'static str>> {
-    let coming = COMING.iter().find(|(coming, _)| *coming == name).map(|(_, labels)| labels.to_vec());
-    coming.or_else(|| catalog().find(|metric| metric.name() == name).map(|metric| metric.labels().to_vec()))
-}
-
-/// How long a process has been running, by its own clock.
-pub(crate) fn age_of_process() -> String {
-    "@now_timestamp_seconds - @start_timestamp_seconds".to_owned()
+    catalog().find(|metric| metric.name() == name).map(|metric| metric.labels().to_vec())
 }
 
 /// Returns the growth of each series of a total within some minutes, where it grew. This includes a process that is
@@ -114,7 +64,6 @@ pub(crate) fn series(short: &str) -> String {
     let name = format!("distributed_lock_{short}");
     let is_histogram = |metric: &lock_metrics::Metric| matches!(metric.kind(), MetricKind::Histogram(_));
     let known = catalog().any(|metric| metric.name() == name && (!is_histogram(metric) || short == CONVERTED))
-        || COMING.iter().any(|(coming, _)| *coming == name)
         || ["_bucket", "_sum", "_count"].iter().any(|suffix| {
             let base = name.strip_suffix(suffix);
             base.is_some_and(|base| catalog().any(|metric| metric.name() == base && is_histogram(metric)))
@@ -131,41 +80,29 @@ pub(crate) fn histograms(expr: &str) -> Vec<&'static str> {
     histograms.filter(is_read).collect()
 }
 
-/// Selects a series on a dashboard, with more matchers.
+/// Selects a series on a dashboard, with more matchers. The inspector runs in any service, so its series are selected in the
+/// whole fleet, and so are series that are compared with them.
 fn on(short: &str, matchers: &str) -> String {
     let name = series(short);
     let base = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| name.strip_suffix(suffix));
     let labels = labels_of(&name).or_else(|| base.and_then(labels_of)).unwrap_or_default();
-    let store = if labels.contains(&"store") { ", store=~\"$store\"" } else { "" };
-    let separator = if matchers.is_empty() { "" } else { ", " };
-    format!("{name}{{{SELECTED}{store}{separator}{matchers}}}")
-}
-
-/// Selects series of all services, whichever are selected. The inspector runs in any of them, so its series are
-/// selected this way, and so are series that are compared with them.
-fn of_the_fleet(short: &str, matchers: &str) -> Option<String> {
-    if matchers == PROCESSES {
-        return Some(format!("{}{{<<clusterLabel>>=~\"$cluster\"}}", series(short)));
+    let of_fleet = matchers.strip_prefix(FLEET).map(|more| more.trim_start_matches([',', ' ']));
+    let is_of_fleet = of_fleet.is_some() || short.starts_with("inspector_");
+    let mut all = if is_of_fleet { EVERYWHERE } else { SELECTED }.to_owned();
+    let more = of_fleet.unwrap_or(matchers);
+    for label in ["store", "lock"] {
+        if labels.contains(&label) && !more.contains(&format!("{label}=\"")) {
+            all.push_str(&format!(", {label}=~\"${label}\""));
+        }
     }
-    let more = matchers.strip_prefix(FLEET).map(|more| more.trim_start_matches([',', ' ']));
-    let more = more.or_else(|| short.starts_with("inspector_").then_some(matchers))?;
     let separator = if more.is_empty() { "" } else { ", " };
-    Some(format!("{}{{{EVERYWHERE}{separator}{more}}}", series(short)))
-}
-
-/// Fills `{name}` placeholders of a query in rules.
-pub(crate) fn plain(template: &str) -> String {
-    let filled = fill(template, &|short, matchers| match matchers {
-        "" | FLEET | PROCESSES => format!("{}<<selected>>", series(short)),
-        matchers => format!("{}{{{matchers}<<also>>}}", series(short)),
-    });
-    // The series that Prometheus adds for every target.
-    filled.replace("<<up>>", "up<<selected>>").replace("<<scrape>>", "scrape_duration_seconds<<selected>>")
+    format!("{name}{{{all}{separator}{more}}}")
 }
 
 /// Fills placeholders of a query on a dashboard.
 pub(crate) fn selected(template: &str) -> String {
-    fill(template, &|short, matchers| of_the_fleet(short, matchers).unwrap_or_else(|| on(short, matchers)))
+    // The series that Prometheus adds for every target.
+    fill(template, &on).replace("<<up>>", &format!("up{{{SELECTED}}}"))
 }
 
 /// Replaces every `@name` and `@name{matchers}`. Queries are full of the braces and dollars of other templates, so this

@@ -79,7 +79,7 @@ impl Panel {
     pub(crate) fn new(title: &'static str, description: &'static str, kind: Kind, unit: Unit) -> Self {
         let (width, height) = match &kind {
             Kind::Stat => (4, 4),
-            Kind::Table { .. } => (24, 8),
+            Kind::Table { .. } => (24, 5),
             _ => (8, 8),
         };
         Self { title, description, kind, unit, queries: Vec::new(), width, height, thresholds: (None, None) }
@@ -107,6 +107,11 @@ impl Panel {
         self
     }
 
+    pub(crate) fn high(mut self, height: u32) -> Self {
+        self.height = height;
+        self
+    }
+
     pub(crate) fn orange(mut self, from: f64) -> Self {
         self.thresholds.0 = Some(from);
         self
@@ -128,6 +133,10 @@ impl Panel {
             "color": { "mode": if self.kind == Kind::TimeSeries { "palette-classic" } else { "thresholds" } },
             "custom": self.custom(),
         });
+        // Otherwise the axis begins at the smallest value.
+        if matches!(self.kind, Kind::TimeSeries | Kind::BarGauge) {
+            defaults["min"] = 0.into();
+        }
         if self.unit == Unit::UpDown {
             defaults["mappings"] = json!([{ "type": "value", "options": {
                 "0": { "text": "down", "color": "red", "index": 0 },
@@ -172,7 +181,7 @@ impl Panel {
 
     fn custom(&self) -> Value {
         match self.kind {
-            Kind::TimeSeries => json!({ "lineWidth": 2, "fillOpacity": 8, "showPoints": "never", "axisSoftMin": 0 }),
+            Kind::TimeSeries => json!({ "lineWidth": 2, "fillOpacity": 8, "showPoints": "never" }),
             Kind::Table { .. } => json!({ "align": "auto", "filterable": true }),
             _ => json!({}),
         }
@@ -237,99 +246,31 @@ impl Panel {
         self.queries.iter().enumerate().map(target).collect()
     }
 
-    /// Defines the columns of a table: colours for the first value, and a link to the process.
+    /// Defines the columns of a table, and the colour of a value that means trouble.
     fn overrides(&self) -> Vec<Value> {
-        let Kind::Table { labels } = &self.kind else { return Vec::new() };
+        let Kind::Table { labels } = &self.kind else {
+            let stuck = self.queries.iter().filter(|query| query.legend == STUCK);
+            return stuck.map(|_| column(STUCK, &[fixed_red()])).collect();
+        };
         let mut overrides = Vec::new();
         for query in &self.queries {
-            let counts = [
-                "State",
-                "Waiters",
-                "Held",
-                "Keys without a lease",
-                "Processes",
-                "Role",
-                "Candidates",
-                "Commands stuck",
-            ];
-            let unit = if counts.contains(&query.legend) { "short" } else { "s" };
-            overrides.push(json!({
-                "matcher": { "id": "byName", "options": query.legend },
-                "properties": [{ "id": "unit", "value": unit }],
-            }));
-        }
-        if self.queries.iter().any(|query| query.legend == "State") {
-            overrides.push(json!({
-                "matcher": { "id": "byName", "options": "State" },
-                "properties": [
-                    { "id": "custom.cellOptions", "value": { "type": "color-background", "applyToRow": true } },
-                    { "id": "custom.width", "value": 110 },
-                    { "id": "mappings", "value": [
-                        { "type": "value", "options": { "0": { "text": "held", "color": "transparent", "index": 0 } } },
-                        { "type": "range", "options": {
-                            "from": 1, "to": null, "result": { "text": "STUCK", "color": "red", "index": 1 },
-                        } },
-                    ] },
+            let is_count = COUNTS.contains(&query.legend);
+            overrides.push(column(
+                query.legend,
+                &[
+                    json!({ "id": "unit", "value": if is_count { "short" } else { "s" } }),
+                    json!({ "id": "custom.width", "value": VALUE }),
                 ],
-            }));
+            ));
+            overrides.extend(meaning(query.legend).map(|properties| column(query.legend, &properties)));
         }
-        if self.queries.iter().any(|query| query.legend == "Role") {
-            overrides.push(json!({
-                "matcher": { "id": "byName", "options": "Role" },
-                "properties": [{ "id": "mappings", "value": [
-                    { "type": "value", "options": { "0": { "text": "stands", "index": 0 } } },
-                    { "type": "range", "options": { "from": 1, "to": null, "result": { "text": "leads", "index": 1 } } },
-                ] }],
-            }));
-        }
-        if self.queries.iter().any(|query| query.legend == "Keys without a lease") {
-            overrides.push(json!({
-                "matcher": { "id": "byName", "options": "Keys without a lease" },
-                "properties": [
-                    { "id": "custom.cellOptions", "value": { "type": "color-background", "applyToRow": true } },
-                    { "id": "mappings", "value": [
-                        { "type": "value", "options": { "0": { "text": "0", "color": "transparent", "index": 0 } } },
-                        { "type": "range", "options": {
-                            "from": 1, "to": null, "result": { "color": "red", "index": 1 },
-                        } },
-                    ] },
-                ],
-            }));
-        }
-        if labels.iter().any(|(label, _)| *label == "lock") {
-            let link = json!({
-                "title": "Everything about this lock",
-                "url": "/d/distributed-lock-one-lock?var-lock=${__value.raw:percentencode}&${cluster:queryparam}&${namespace:queryparam}&${store:queryparam}",
-                "targetBlank": false,
-            });
-            overrides.push(json!({
-                "matcher": { "id": "byName", "options": "Lock" },
-                "properties": [{ "id": "links", "value": [link] }],
-            }));
-        }
-        // Names of locks and call sites are long and must be readable, so only a wide table sets their width.
-        for (label, heading) in labels.iter().filter(|_| self.width == 24) {
-            let width = match *label {
-                "store" => 180,
-                "lock" => 260,
-                "site" => 290,
-                _ => continue,
-            };
-            overrides.push(json!({
-                "matcher": { "id": "byName", "options": heading },
-                "properties": [{ "id": "custom.width", "value": width }],
-            }));
-        }
-        if let Some((_, heading)) = labels.iter().find(|(label, _)| *label == "instance") {
-            let link = json!({
-                "title": "Every hold and wait of this process, with its keys",
-                "url": "http://${__value.raw}/locks",
-                "targetBlank": true,
-            });
-            overrides.push(json!({
-                "matcher": { "id": "byName", "options": heading },
-                "properties": [{ "id": "links", "value": [link] }],
-            }));
+        // Together the columns fit on a screen of 1,600 pixels.
+        let place = 1500 * self.width / 24 - VALUE * u32::try_from(self.queries.len()).unwrap_or(0);
+        let parts: u32 = labels.iter().map(|(label, _)| weight(label)).sum();
+        for (label, heading) in *labels {
+            let mut properties = vec![json!({ "id": "custom.width", "value": place * weight(label) / parts })];
+            properties.extend(link(label).map(|link| json!({ "id": "links", "value": [link] })));
+            overrides.push(column(heading, &properties));
         }
         overrides
     }
@@ -355,6 +296,71 @@ impl Panel {
             { "id": "sortBy", "options": { "fields": {}, "sort": sorted } },
         ])
     }
+}
+
+/// The legend of a value that is red: the age of a hold that is stuck.
+pub(crate) const STUCK: &str = "STUCK";
+
+/// The columns of tables that count. All others are times.
+const COUNTS: [&str; 9] =
+    ["Alerts", "State", "Waiters", "Held", "Keys without a lease", "Processes", "Role", "Candidates", "Commands stuck"];
+
+/// The width of a column with a value, in pixels.
+const VALUE: u32 = 105;
+
+/// How wide a column is beside others. Names of locks and call sites are long and must be readable.
+fn weight(label: &str) -> u32 {
+    match label {
+        "site" | "function" => 6,
+        "lock" | "held" | "wanted" | "alertname" => 5,
+        "severity" | "version" | "topology" => 2,
+        _ => 3,
+    }
+}
+
+fn column(heading: &str, properties: &[Value]) -> Value {
+    json!({ "matcher": { "id": "byName", "options": heading }, "properties": properties })
+}
+
+fn fixed_red() -> Value {
+    json!({ "id": "color", "value": { "mode": "fixed", "fixedColor": "red" } })
+}
+
+/// The words and colours for the values of a column.
+fn meaning(heading: &str) -> Option<Vec<Value>> {
+    let from_one = |text: Option<&str>, color: Option<&str>| {
+        let mut result = json!({ "index": 1 });
+        if let Some(text) = text {
+            result["text"] = text.into();
+        }
+        if let Some(color) = color {
+            result["color"] = color.into();
+        }
+        json!({ "type": "range", "options": { "from": 1, "to": null, "result": result } })
+    };
+    let whole_row = json!({ "id": "custom.cellOptions", "value": { "type": "color-background", "applyToRow": true } });
+    let mapped = |zero: Value, more: Value| json!({ "id": "mappings", "value": [{ "type": "value", "options": { "0": zero } }, more] });
+    let nothing = |text: &str| json!({ "text": text, "color": "transparent", "index": 0 });
+    Some(match heading {
+        "State" => vec![whole_row, mapped(nothing("held"), from_one(Some(STUCK), Some("red")))],
+        "Keys without a lease" => vec![whole_row, mapped(nothing("0"), from_one(None, Some("red")))],
+        "Role" => vec![mapped(json!({ "text": "stands", "index": 0 }), from_one(Some("leads"), None))],
+        _ => return None,
+    })
+}
+
+/// The link of a label to the place that knows more.
+fn link(label: &str) -> Option<Value> {
+    let (title, url, blank) = match label {
+        "lock" => (
+            "Everything about this lock",
+            "/d/distributed-lock-one-lock?var-lock=${__value.raw:percentencode}&${cluster:queryparam}&${namespace:queryparam}&${store:queryparam}",
+            false,
+        ),
+        "instance" => ("Every hold and wait of this process, with its keys", "http://${__value.raw}/locks", true),
+        _ => return None,
+    };
+    Some(json!({ "title": title, "url": url, "targetBlank": blank }))
 }
 
 fn letter(number: usize) -> char {

@@ -68,12 +68,12 @@ const DERIVED: &[(&str, &str)] = &[
     // After the name of a series, and after its matchers.
     ("selected", "if c.selector == '' then '' else '{' + c.selector + '}'"),
     ("also", "if c.selector == '' then '' else ', ' + c.selector"),
+    // The same inside a quoted string of a template.
+    ("alsoInText", r#"std.strReplace(self.also, '"', '\\"')"#),
     // A window that always has two scrapes.
     ("twoLooks", "'%ds' % (std.parseInt(c.scrapeSeconds) * 5 / 2)"),
-    // A window that has two scrapes even if one in between fails.
-    ("fourLooks", "'%ds' % (std.parseInt(c.scrapeSeconds) * 4)"),
-    // The same window, but long enough for an event once a minute.
-    ("aWhile", "'%ds' % std.max(60, std.parseInt(c.scrapeSeconds) * 4)"),
+    // A window that has two scrapes even if one in between fails, and that is long enough for an event once a minute.
+    ("fourLooks", "'%ds' % std.max(60, std.parseInt(c.scrapeSeconds) * 4)"),
 ];
 
 /// The settings of one run of the generator.
@@ -137,6 +137,11 @@ impl Settings {
         Self { template: true, ..Self::default() }
     }
 
+    /// Replaces marks in a text that is quoted as JSON.
+    pub(crate) fn fill(&self, text: &str) -> String {
+        self.fill_as(text, &in_json)
+    }
+
     fn value(&self, name: &str) -> &str {
         self.values.iter().find(|(known, _)| *known == name).map_or("", |(_, value)| value)
     }
@@ -145,8 +150,13 @@ impl Settings {
         self.value("scrapeSeconds").parse().ok().filter(|seconds| (1..=3600).contains(seconds))
     }
 
-    /// Replaces marks with values, in a text that is quoted as JSON.
-    pub(crate) fn fill(&self, text: &str) -> String {
+    /// Whether alerts have no link to a dashboard. The mixin decides itself.
+    pub(super) fn is_without_links(&self) -> bool {
+        !self.template && self.value("dashboardUrl").is_empty()
+    }
+
+    /// Replaces marks with values. `quoted` makes a value fit into the text.
+    pub(super) fn fill_as(&self, text: &str, quoted: &dyn Fn(&str) -> String) -> String {
         if self.template {
             return text.to_owned();
         }
@@ -159,20 +169,14 @@ impl Settings {
         let seconds = |seconds: u32| format!("{seconds}s");
         let derived = [
             ("selected", selected),
+            ("alsoInText", also.replace('"', "\\\"")),
             ("also", also),
             ("twoLooks", seconds(scrape * 5 / 2)),
-            ("fourLooks", seconds(scrape * 4)),
-            ("aWhile", seconds((scrape * 4).max(60))),
+            ("fourLooks", seconds((scrape * 4).max(60))),
         ];
         let mut filled = text.to_owned();
         for (name, value) in derived.iter().chain(&self.values) {
-            let quoted = serde_json::Value::from(value.as_str()).to_string();
-            filled = filled.replace(&format!("<<{name}>>"), &quoted[1..quoted.len() - 1]);
-        }
-        // Without an address, the link is left out.
-        if self.value("dashboardUrl").is_empty() {
-            filled =
-                filled.split_inclusive('\n').filter(|line| !line.trim_start().starts_with("dashboard_url:")).collect();
+            filled = filled.replace(&format!("<<{name}>>"), &quoted(value));
         }
         filled
     }
@@ -192,10 +196,16 @@ pub(crate) fn libsonnet() -> String {
     text.push_str(
         "  } + c,\n  \
          // Values go into quoted strings.\n  \
-         local quoted(value) = local json = std.escapeStringJson(value); std.substr(json, 1, std.length(json) - 2),\n  \
-         local filled = { [name]: quoted(marks[name]) for name in std.objectFieldsAll(marks) },\n",
+         local inside(value) = local json = std.escapeStringJson(value); std.substr(json, 1, std.length(json) - 2),\n  \
+         local quoted = { [name]: inside(marks[name]) for name in std.objectFieldsAll(marks) },\n",
     );
     text
+}
+
+/// Quotes a value for the inside of a JSON string.
+fn in_json(value: &str) -> String {
+    let quoted = serde_json::Value::from(value).to_string();
+    quoted[1..quoted.len() - 1].to_owned()
 }
 
 fn capital(text: &str) -> String {

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
 use yaml_rust2::{Yaml, YamlLoader};
 
 use crate::generate::names::histograms;
-use crate::generate::{Rule, Settings, dashboards, files, rules};
+use crate::generate::{Form, Settings, dashboards, files};
 use crate::tests::lint::every_panel;
+use crate::tests::rules::alerts_in_full;
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
@@ -27,17 +27,13 @@ fn yaml(name: &str) -> Yaml {
 }
 
 fn alert_names() -> BTreeSet<String> {
-    let alerts = rules().into_iter().filter_map(|rule| match rule {
-        Rule::Alert(alert) => Some(alert.name.to_owned()),
-        Rule::Record { .. } => None,
-    });
-    alerts.collect()
+    alerts_in_full().into_iter().map(|alert| alert.name).collect()
 }
 
 #[test]
 #[limit]
 fn what_is_checked_in_is_what_the_code_generates() {
-    let generated = files(&Settings::default());
+    let generated = files(Form::Plain, &Settings::default());
     for (name, text) in &generated {
         let checked_in = fs::read_to_string(folder().join(name)).unwrap_or_default();
         assert!(*text == checked_in, "dashboards/{name} is out of date; run `cargo run -p lock-dashboards`");
@@ -56,7 +52,8 @@ fn a_copy_for_tests_differs_in_delays_only() {
     let is_delay = |line: &&str| {
         ["for:", "keep_firing_for:", "interval:"].iter().any(|delay| line.trim_start().starts_with(delay))
     };
-    for ((name, calm), (_, fast)) in files(&Settings::default()).iter().zip(files(&settings)) {
+    for ((name, calm), (_, fast)) in files(Form::Plain, &Settings::default()).iter().zip(files(Form::Plain, &settings))
+    {
         let rest = |text: &str| text.lines().filter(|line| !is_delay(line)).map(str::to_owned).collect::<Vec<_>>();
         assert_eq!(rest(calm), rest(&fast), "{name}");
         assert!(fast.lines().filter(is_delay).all(|line| line.ends_with('s') || line.ends_with(": 1m")), "{name}");
@@ -88,6 +85,38 @@ fn every_alert_has_a_runbook_and_every_runbook_an_alert() {
     let embedded: BTreeSet<String> = crate::runbooks::files().map(|(name, _)| name).collect();
     let named = written.iter().map(|alert| format!("runbooks/{alert}.md"));
     assert_eq!(embedded, named.collect(), "the table in generate/src/runbooks.rs");
+}
+
+/// Words that say nothing to a person who keeps locks in PostgreSQL.
+const OF_REDIS: [&str; 13] = [
+    "lockctl topology",
+    "redis-cli",
+    "Redis",
+    "maxmemory",
+    "noeviction",
+    "entinels",
+    "acks",
+    "`DEL`",
+    "INFO",
+    "SLOWLOG",
+    "CONFIG",
+    "min-replicas",
+    "the key by hand",
+];
+
+#[test]
+#[limit]
+fn every_runbook_that_speaks_of_redis_says_what_to_do_with_postgresql() {
+    let mut seen = 0;
+    for alert in alert_names() {
+        let text = read(&format!("runbooks/{alert}.md"));
+        let Some(word) = OF_REDIS.iter().find(|word| text.contains(**word)) else { continue };
+        let says_why_not =
+            ["PostgreSQL has no", "PostgreSQL never", "PostgreSQL does not"].iter().any(|why| text.contains(why));
+        assert!(text.contains("psql") || says_why_not, "{alert} says {word}, and nothing about PostgreSQL");
+        seen += 1;
+    }
+    assert!(seen > 20, "{seen}");
 }
 
 #[test]
@@ -130,10 +159,7 @@ fn each_alert_answers_one_question_of_its_own() {
         assert_eq!(cells[0], format!("{name}.md)"));
         assert!(alerts.insert(name.to_owned()), "{name} is there twice");
         assert!(cells[1].ends_with('?') && questions.insert(cells[1]), "{name}: {}", cells[1]);
-        let is_critical = rules().into_iter().any(|rule| match rule {
-            Rule::Alert(alert) => alert.name == name && format!("{:?}", alert.severity) == "Critical",
-            Rule::Record { .. } => false,
-        });
+        let is_critical = alerts_in_full().iter().any(|alert| alert.name == name && alert.is_critical);
         assert_eq!(cells[2], if is_critical { "now" } else { "in the morning" }, "{name}");
     }
     assert_eq!(alerts, alert_names());
@@ -142,19 +168,9 @@ fn each_alert_answers_one_question_of_its_own() {
 #[test]
 #[limit]
 fn alerts_that_a_histogram_left_out_silences_are_listed() {
-    let rules = rules();
-    let read_by = |expr: &str| {
-        let recorded = rules.iter().filter_map(|rule| match rule {
-            Rule::Record { name, expr: of } if expr.contains(name.as_str()) => Some(of.as_str()),
-            _ => None,
-        });
-        recorded.chain([expr]).flat_map(histograms).collect::<BTreeSet<_>>()
-    };
     let mut expected = BTreeSet::new();
-    for rule in &rules {
-        if let Rule::Alert(alert) = rule {
-            expected.extend(read_by(&alert.expr).iter().map(|name| format!("| `{name}` | {} |", alert.name)));
-        }
+    for alert in alerts_in_full() {
+        expected.extend(histograms(&alert.expr).iter().map(|name| format!("| `{name}` | {} |", alert.name)));
     }
     let page = read("alerts.md");
     let written: BTreeSet<String> =
@@ -168,7 +184,7 @@ fn alerts_that_a_histogram_left_out_silences_are_listed() {
 fn every_alert_is_tested_to_fire_and_every_test_to_stay_silent() {
     let mut fires = BTreeSet::new();
     let mut silent = 0;
-    let kinds = ["alerts", "alerts_fleet", "alerts_cases", "alerts_looks", "alerts_oncall"];
+    let kinds = ["alerts", "alerts_alone", "alerts_fleet", "alerts_cases", "alerts_looks", "alerts_oncall"];
     for file in kinds.map(|kind| format!("{kind}_test.yml")) {
         for test in yaml(&file)["tests"].as_vec().unwrap() {
             assert!(test["name"].as_str().unwrap().len() > 10, "{test:?}");
@@ -265,46 +281,6 @@ fn the_whole_service_of_the_examples_is_in_order() {
     let image = read("../examples/service/Dockerfile");
     let minimum = env!("CARGO_PKG_RUST_VERSION");
     assert!(image.contains(&format!("FROM rust:{minimum} ")) && image.contains("--bin web_service"), "{image}");
-}
-
-/// Reads every document of a file.
-fn documents(name: &str) -> Vec<Yaml> {
-    YamlLoader::load_from_str(&read(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
-}
-
-#[test]
-#[limit]
-fn what_clusters_take_is_what_the_plain_files_say() {
-    let rules = documents("kubernetes/prometheus-rules.yaml");
-    let names: Vec<_> = rules.iter().map(|rule| rule["metadata"]["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["distributed-lock-alerts", "distributed-lock-recording-rules"]);
-    for (rule, file) in rules.iter().zip(["alerts.yml", "recording_rules.yml"]) {
-        assert_eq!(rule["kind"].as_str(), Some("PrometheusRule"));
-        assert_eq!(rule["spec"]["groups"], yaml(file)["groups"], "{file}");
-    }
-    let maps = documents("kubernetes/grafana-dashboards.yaml");
-    assert_eq!(maps.len(), 4);
-    for map in &maps {
-        assert_eq!(
-            (map["kind"].as_str(), map["metadata"]["labels"]["grafana_dashboard"].as_str()),
-            (Some("ConfigMap"), Some("1"))
-        );
-        let (file, text) = map["data"].as_hash().unwrap().front().unwrap();
-        let (file, text) = (file.as_str().unwrap(), text.as_str().unwrap());
-        let given: Value = serde_json::from_str(text).unwrap();
-        let plain: Value = serde_json::from_str(&read(&format!("grafana/dashboards/{file}"))).unwrap();
-        assert_eq!(given, plain, "{file}");
-        // kubectl copies the text into an annotation, which has a size limit.
-        assert!(text.len() < 200_000, "{file} has {} bytes", text.len());
-    }
-    let monitor = yaml("kubernetes/service-monitor.yaml");
-    assert_eq!(
-        (monitor["kind"].as_str(), monitor["spec"]["endpoints"][0]["path"].as_str()),
-        (Some("ServiceMonitor"), Some("/metrics"))
-    );
-    for name in read("mixin/mixin.libsonnet").split('\'').filter(|part| part.starts_with("templates/")) {
-        assert!(folder().join("mixin").join(name).exists(), "the mixin imports {name}");
-    }
 }
 
 #[test]

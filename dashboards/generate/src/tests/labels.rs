@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 
 use lock_metrics::{MetricKind, catalog};
 
-use crate::generate::names::COMING;
-use crate::generate::{Rule, rules};
 use crate::tests::promql::{Expr, Matching, Side, parse};
+use crate::tests::rules::{Rule, rules};
 
 pub(crate) type Labels = BTreeSet<String>;
 
@@ -48,6 +47,11 @@ pub(crate) fn series(name: &str) -> Result<Series, String> {
             _ => {}
         }
     }
+    // Series that Prometheus adds for every alert.
+    if ["ALERTS", "ALERTS_FOR_STATE"].contains(&name) {
+        let labels = ["alertname", "alertstate", "severity", "store", "lock", "backend"];
+        return Ok(found(name, scraped(&labels), false, &[]));
+    }
     // Series that Prometheus adds for every target, and series of redis_exporter.
     const OTHERS: [&str; 6] = [
         "up",
@@ -60,14 +64,11 @@ pub(crate) fn series(name: &str) -> Result<Series, String> {
     if OTHERS.contains(&name) {
         return Ok(found(name, scraped(&[]), false, &[]));
     }
-    if let Some((_, labels)) = COMING.iter().find(|(coming, _)| *coming == name) {
-        return Ok(found(name, scraped(labels), false, &[]));
-    }
     for rule in rules() {
         if let Rule::Record { name: recorded, expr } = rule
             && recorded == name
         {
-            return Ok(found(name, of(&parse(&expr)?)?, false, &[]));
+            return Ok(found(name, of(&parse(expr)?)?, false, &[]));
         }
     }
     Err(format!("{name} is not in the catalogue"))

@@ -204,6 +204,10 @@ fn target_rate_interval() {
 /// An exception: the inspector runs in any service and reports the whole store, so series that are compared with it
 /// cover all services.
 fn is_of_the_fleet(name: &str, matchers: &[(String, String)]) -> bool {
+    // An alert need not have the labels that are chosen.
+    if name.starts_with("ALERTS") {
+        return matchers.contains(&("cluster".to_owned(), "$cluster|".to_owned()));
+    }
     let everywhere = matchers.contains(&("cluster".to_owned(), "$cluster".to_owned()));
     let compared = ["held", "waiting_on", "now_timestamp_seconds"].map(|name| format!("distributed_lock_{name}"));
     everywhere
@@ -270,13 +274,99 @@ fn panels_do_not_overlap() {
     });
 }
 
-/// An axis that begins elsewhere makes noise look like an incident.
+/// An axis that begins elsewhere makes noise look like an incident, and empties the shortest bar.
 #[test]
 #[limit]
-fn every_chart_begins_at_zero() {
+fn every_axis_begins_at_zero() {
     each_panel(|panel| {
-        if panel["type"] == "timeseries" {
-            assert_eq!(panel["fieldConfig"]["defaults"]["custom"]["axisSoftMin"], 0, "{}", panel["title"]);
+        if panel["type"] == "timeseries" || panel["type"] == "bargauge" {
+            assert_eq!(panel["fieldConfig"]["defaults"]["min"], 0, "{}", panel["title"]);
         }
     });
+}
+
+/// An addition to the linter: panels fill each row of the grid, and a table is not higher than its lines need.
+#[test]
+#[limit]
+fn the_grid_has_no_holes_and_tables_are_low() {
+    each_dashboard(|dashboard| {
+        let mut sections: Vec<Vec<&Value>> = Vec::new();
+        for panel in dashboard["panels"].as_array().unwrap() {
+            if panel["type"] == "row" {
+                sections.push(panel["panels"].as_array().unwrap().iter().collect());
+            } else {
+                sections.last_mut().unwrap().push(panel);
+            }
+        }
+        for section in sections {
+            let side = |panel: &Value, side: &str| panel["gridPos"][side].as_u64().unwrap();
+            let top = section.iter().map(|panel| side(panel, "y")).min().unwrap();
+            let end = section.iter().map(|panel| side(panel, "y") + side(panel, "h")).max().unwrap();
+            let filled: u64 = section.iter().map(|panel| side(panel, "w") * side(panel, "h")).sum();
+            assert_eq!(filled, 24 * (end - top), "a hole beside or below {}", section[0]["title"]);
+            for panel in section.iter().filter(|panel| panel["type"] == "table") {
+                // These two list many locks.
+                let is_long = ["Which lock, held by whom, since when", "Every lock name"].map(Value::from);
+                let most = if is_long.contains(&panel["title"]) { 7 } else { 5 };
+                assert!(side(panel, "h") <= most, "{} is {} high", panel["title"], side(panel, "h"));
+            }
+        }
+    });
+}
+
+/// The width of a screen on which the last column of each table must be visible, without the margins of Grafana.
+const SCREEN: u64 = 1_600 - 2 * 16 - 2 * 8 - 20;
+
+/// An addition to the linter: Grafana gives a column without a width at least 150 pixels.
+#[test]
+#[limit]
+fn every_column_is_visible_on_a_screen_of_1600_pixels() {
+    each_dashboard(|dashboard| {
+        for panel in every_panel(dashboard).into_iter().filter(|panel| panel["type"] == "table") {
+            let organize = &panel["transformations"][1]["options"];
+            let widths = panel["fieldConfig"]["overrides"].as_array().unwrap();
+            let width = |column: &Value| {
+                let of_column = widths.iter().filter(|part| part["matcher"]["options"] == *column);
+                let mut properties = of_column.flat_map(|part| part["properties"].as_array().unwrap());
+                let set = properties.find(|property| property["id"] == "custom.width");
+                set.map_or(150, |property| property["value"].as_u64().unwrap())
+            };
+            let columns = organize["renameByName"].as_object().unwrap();
+            let sum: u64 = columns.values().map(width).sum();
+            let place = SCREEN * panel["gridPos"]["w"].as_u64().unwrap() / 24;
+            assert!(sum <= place, "{} needs {sum} pixels and has {place}", panel["title"]);
+        }
+    });
+}
+
+#[test]
+#[limit]
+fn every_dashboard_can_be_limited_to_one_lock() {
+    each_dashboard(|dashboard| {
+        let lock = variable(dashboard, "lock");
+        let is_single = lock["multi"] == false;
+        assert!(is_single || lock["allValue"] == ".*", "{}", dashboard["title"]);
+        let mut seen = 0;
+        for panel in every_panel(dashboard).into_iter().filter(|panel| panel["type"] != "row") {
+            for target in panel["targets"].as_array().unwrap() {
+                parse(&filled(target["expr"].as_str().unwrap())).unwrap().visit("", &mut |part, _| {
+                    let Expr::Selector { name, matchers, .. } = part else { return };
+                    let has_lock = crate::tests::labels::series(name).unwrap().labels.contains("lock");
+                    let limited = matchers.iter().any(|(label, _)| label == "lock");
+                    assert_eq!(has_lock, limited, "{name} in {}", panel["title"]);
+                    seen += usize::from(limited);
+                });
+            }
+        }
+        assert!(seen > 3, "{}: {seen}", dashboard["title"]);
+    });
+}
+
+#[test]
+#[limit]
+fn the_first_page_begins_with_what_fires() {
+    let dashboard = dashboards().into_iter().find(|dashboard| dashboard.file == "on-call").unwrap();
+    let firing = dashboard.panels().find(|panel| panel.title == "Alerts that fire").unwrap();
+    assert!(firing.queries[0].expr.contains("ALERTS{alertstate=\"firing\", alertname=~\"Lock.+\""));
+    assert!(dashboard.rows[0].1.iter().any(|panel| panel.title == firing.title), "its row is open");
 }

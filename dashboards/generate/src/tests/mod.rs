@@ -3,9 +3,11 @@
 
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
+mod delivery;
 mod expressions;
 mod files;
 mod labels;
 mod lint;
 mod promql;
+mod rules;
 mod sturdy;

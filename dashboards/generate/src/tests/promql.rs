@@ -214,7 +214,9 @@ impl Parser {
             }
             number if number.parse::<f64>().is_ok() => Ok(Expr::Number),
             text if text.starts_with('"') => Ok(Expr::Text(text.trim_matches('"').to_owned())),
-            name if name.starts_with(|c: char| c.is_ascii_lowercase()) => self.selector(word),
+            name if name.starts_with(|c: char| c.is_ascii_lowercase()) || name.starts_with("ALERTS") => {
+                self.selector(word)
+            }
             other => Err(format!("{other:?} is neither a function nor a metric")),
         }
     }

@@ -3,8 +3,9 @@
 use lock_testing::limit;
 
 use crate::generate::settings::TABLE;
-use crate::generate::{Rule, Settings, dashboards, files, rules};
+use crate::generate::{Dashboard, Form, Settings, dashboards, files};
 use crate::tests::promql::{Expr, Matching, parse};
+use crate::tests::rules::{Rule, alerts_in_full, rules, rules_of};
 
 const SETS: [&str; 3] = ["and", "or", "unless"];
 
@@ -63,17 +64,9 @@ fn no_rule_dies_of_series_that_are_there_twice_or_fires_twice_for_them() {
 #[limit]
 fn a_page_needs_two_looks() {
     let mut pages = 0;
-    for rule in rules() {
-        let Rule::Alert(alert) = rule else { continue };
-        if format!("{:?}", alert.severity) != "Critical" {
-            continue;
-        }
+    for alert in alerts_in_full().into_iter().filter(|alert| alert.is_critical) {
         pages += 1;
-        let recorded = |rule: Rule| match rule {
-            Rule::Record { name, expr } if alert.expr.contains(&name) => Some(expr),
-            _ => None,
-        };
-        let expr = alert.expr.clone() + &rules().into_iter().filter_map(recorded).collect::<String>();
+        let expr = alert.expr;
         // A total records an event that has happened, so one scrape is enough.
         let is_total = expr.contains("_total");
         let minutes: u32 = alert.wait.strip_suffix('m').and_then(|minutes| minutes.parse().ok()).unwrap_or(0);
@@ -86,16 +79,18 @@ fn a_page_needs_two_looks() {
 #[test]
 #[limit]
 fn no_mark_of_a_setting_is_left_and_each_setting_changes_something() {
-    let defaults = files(&Settings::default());
-    let plain = |files: &[(String, String)]| -> String {
-        files.iter().filter(|(name, _)| !name.starts_with("mixin/")).map(|(_, text)| text.as_str()).collect()
+    let plain = |settings: &Settings| -> String {
+        let mut text: String = files(Form::Plain, settings).into_iter().map(|(_, text)| text).collect();
+        text.extend(files(Form::Kubernetes, settings).into_iter().map(|(_, text)| text));
+        text
     };
-    assert!(!plain(&defaults).contains("<<"), "a mark is left");
+    let defaults = plain(&Settings::default());
+    assert!(!defaults.contains("<<"), "a mark is left");
     for setting in TABLE {
         let mut settings = Settings::default();
         let value = if setting.name == "scrapeSeconds" { "7" } else { "changed" };
         settings.set(&format!("{}={value}", setting.name)).unwrap();
-        assert_ne!(plain(&files(&settings)), plain(&defaults), "{} changes nothing", setting.name);
+        assert_ne!(plain(&settings), defaults, "{} changes nothing", setting.name);
     }
     for bad in ["unknown=1", "runbookUrl", "scrapeSeconds=0", "scrapeSeconds=often"] {
         assert!(Settings::default().set(bad).is_err(), "{bad}");
@@ -107,12 +102,19 @@ fn no_mark_of_a_setting_is_left_and_each_setting_changes_something() {
 fn a_selector_stands_in_every_series_and_its_quotes_survive() {
     let mut settings = Settings::default();
     settings.set("selector=env=\"prod\"").unwrap();
-    let (_, text) = files(&settings).into_iter().find(|(name, _)| name == "alerts.yml").unwrap();
-    for line in text.lines().filter(|line| line.trim_start().starts_with("expr:")) {
-        let expr: String = serde_json::from_str(line.trim_start().trim_start_matches("expr:").trim()).unwrap();
+    let mut seen = 0;
+    for rule in rules_of(&settings) {
+        let expr = rule.expr();
         let series = expr.matches("distributed_lock_").count() - expr.matches(":distributed_lock_").count();
         assert!(expr.matches("env=\"prod\"").count() >= series, "{expr}");
+        // A query in a text is a quoted string of a template, so a bare quote would end it.
+        if let Rule::Alert(alert) = &rule {
+            let in_text = alert.description.matches("env=").count();
+            assert_eq!(alert.description.matches(r#"env=\"prod\""#).count(), in_text, "{}", alert.description);
+            seen += in_text;
+        }
     }
+    assert!(seen > 30, "{seen}");
 }
 
 #[test]
@@ -136,31 +138,53 @@ fn nothing_about_a_lock_is_joined_without_its_store() {
     assert!(joins > 50, "{joins}");
 }
 
-/// A panel that is above 0 in a healthy fleet teaches people to ignore it.
+/// Removes what a dashboard selects from a query.
+fn without_selection(expr: &str) -> String {
+    let mut plain = String::new();
+    for (number, part) in Settings::default().fill(expr).split('{').enumerate() {
+        let Some((matchers, rest)) = part.split_once('}').filter(|_| number > 0) else {
+            plain.push_str(part);
+            continue;
+        };
+        let own: Vec<&str> = matchers.split(", ").filter(|matcher| !matcher.contains("\"$")).collect();
+        if !own.is_empty() {
+            plain.push_str(&format!("{{{}}}", own.join(", ")));
+        }
+        plain.push_str(rest);
+    }
+    plain
+}
+
+/// A panel that is above 0 in a healthy fleet teaches people to ignore it, and one that is green beside an alert too.
 #[test]
 #[limit]
-fn the_dashboard_smooths_orphans_as_the_alert_does() {
-    let smoothed = |text: &str| {
-        let text = text.split(" unless on (store) (max").next().unwrap_or_default();
-        let windows = ["inspector_held", "inspector_commands", "held"].map(|series| {
-            let at = text
-                .find(&format!("distributed_lock_{series}{{"))
-                .or_else(|| text.find(&format!("distributed_lock_{series}[")));
-            let before = &text[..at.unwrap_or_else(|| panic!("{series} in {text}"))];
-            before.rsplit(['(', ' ']).nth(1).unwrap_or_default().to_owned()
-        });
-        assert_eq!(windows, ["min_over_time", "max_over_time", "max_over_time"], "{text}");
-    };
-    let orphans = rules().into_iter().find_map(|rule| match rule {
-        Rule::Alert(alert) if alert.name == "LockOrphanedHold" => Some(alert.expr),
-        _ => None,
-    });
-    smoothed(&orphans.unwrap());
-    for dashboard in dashboards() {
-        for panel in dashboard.panels() {
-            if panel.title == "Locks without a holder" {
-                smoothed(&Settings::default().fill(&panel.queries[0].expr));
-            }
+fn the_dashboard_says_what_the_alert_says() {
+    let says = |title: &str, query: usize, alert: &str| {
+        let alert = alerts_in_full().into_iter().find(|known| known.name == alert).unwrap();
+        let mut seen = 0;
+        for panel in dashboards().iter().flat_map(Dashboard::panels).filter(|panel| panel.title == title) {
+            let Some(query) = panel.queries.get(query) else { continue };
+            let shown = without_selection(&query.expr);
+            assert!(shown.contains(&alert.expr), "{title} says {shown}\nand {} says {}", alert.name, alert.expr);
+            seen += 1;
         }
-    }
+        assert!(seen > 0, "no panel {title}");
+    };
+    says("Locks without a holder", 0, "LockOrphanedHold");
+    says("Held in the store, but by no process that is scraped", 0, "LockOrphanedHold");
+    says("Which lock, held by whom, since when", 1, "LockStuck");
+    says("Who holds it now", 1, "LockStuck");
+    // Of one lock: green is the age of the oldest hold, and red that of a stuck one.
+    let oldest = dashboards().into_iter().find(|dashboard| dashboard.one_lock).unwrap();
+    let oldest = oldest.panels().find(|panel| panel.title == "Oldest hold").unwrap().clone();
+    let stuck = alerts_in_full().into_iter().find(|alert| alert.name == "LockStuck").unwrap();
+    assert_eq!(oldest.queries[1].legend, "STUCK");
+    assert_eq!(without_selection(&oldest.queries[1].expr), format!("max({})", stuck.expr));
+    assert!(oldest.queries[0].expr.contains(&format!("unless on () {} > 0", oldest.queries[1].expr)));
+    let json = oldest.json(1, 0, 0);
+    let red = &json["fieldConfig"]["overrides"][0];
+    assert_eq!(
+        (&red["matcher"]["options"], &red["properties"][0]["value"]["fixedColor"]),
+        (&"STUCK".into(), &"red".into())
+    );
 }

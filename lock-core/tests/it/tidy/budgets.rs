@@ -18,7 +18,7 @@ const BUDGETS: [(&str, usize); 13] = [
     ("stores/lock-quorum", 3_200),
     ("stores/lock-postgres", 6_500),
     ("testing/lock-testing", 5_300),
-    ("dashboards", 3_700),
+    ("dashboards", 2_500),
     ("examples", 3_500),
     ("lab/benches", 4_800),
     ("lab/proof", 8_100),

@@ -334,9 +334,9 @@ pub(super) const TABLES: &[Layers] = &[
         within: "generate",
         modules: &[
             &["names", "settings"],
-            &["panel", "rule"],
-            &["dashboard", "recording"],
-            &["alerts", "packaging", "pages"],
+            &["panel", "rules"],
+            &["dashboard"],
+            &["packaging", "pages"],
         ],
     },
     Layers {

@@ -1,9 +1,10 @@
 //! *Locks: on call*: the questions of a person on call at night, in their order.
 
 use crate::generate::dashboard::Dashboard;
-use crate::generate::names::{LOCK, PROCESS, STORE, age, growth, once};
+use crate::generate::names::{FLEET, PROCESS, age, growth};
 use crate::generate::pages::roles::roles;
 use crate::generate::panel::{Kind, Panel, Unit};
+use crate::generate::rules;
 
 /// Age of the oldest hold of each call site.
 fn held_for() -> String {
@@ -37,7 +38,7 @@ fn stuck() -> Vec<Panel> {
     let longest = age("oldest_wait_start_timestamp_seconds");
     vec![
         stat("Stuck now", "Locks held for longer than their call sites said they would. The table below names them.", Unit::Count)
-            .query("stuck", "sum(@stuck)")
+            .query("stuck", &format!("sum({STUCK_OR_SILENT}) or vector(0)"))
             .red(1.0),
         stat("Waiting now", "Acquires that wait at this moment, over all locks.", Unit::Count)
             .query("waiting", "sum(@waiters)")
@@ -55,9 +56,10 @@ fn stuck() -> Vec<Panel> {
         )
         .query("regressions", &within_the_hour("fencing_regressions_total"))
         .red(0.5),
-        stat("Stores out of reach", "Nodes to which a watchdog has no connection.", Unit::Count)
-            .query("down", "count(@backend_connected == 0) or vector(0)")
+        stat("Stores out of reach", "Nodes without a connection, and quorums without a majority, as at least one process finds.", Unit::Count)
+            .query("down", &format!("count(count by (backend) ({})) or vector(0)", rules::on_dashboard(OUT_OF_REACH, "")))
             .red(1.0),
+        firing(),
         Panel::new(
             "Which lock, held by whom, since when",
             "The oldest hold of each call site in each process; the state counts all that are stuck. The link on the lock \
@@ -65,8 +67,19 @@ fn stuck() -> Vec<Panel> {
             Kind::Table { labels },
             Unit::Seconds,
         )
-        .rare("State", &format!("sum by ({PROCESS}, store, lock, site) (@stuck) and on ({PROCESS}, store, lock, site) {}", held()))
-        .rare("Held for", &format!("max by ({PROCESS}, store, lock, site) {}", held_for()))
+        .high(7)
+        .rare(
+            "State",
+            &format!(
+                "(sum by ({PROCESS}, store, lock, site) (@stuck) and on ({PROCESS}, store, lock, site) {}) \
+                 or sum by ({PROCESS}, store, lock, site) ({STUCK_OR_SILENT}) > 0",
+                held()
+            ),
+        )
+        .rare(
+            "Held for",
+            &format!("max by ({PROCESS}, store, lock, site) ({} or {})", held_for(), rules::on_dashboard("LockStuck", "")),
+        )
         .rare(
             "Stuck after",
             &format!("max by ({PROCESS}, store, lock, site) (@stuck_after_seconds) and on ({PROCESS}, store, lock, site) {}", held()),
@@ -82,6 +95,42 @@ fn stuck() -> Vec<Panel> {
         )
         .rare("Lease left", &beside_holds(&format!("(min by ({PROCESS}, store, lock) {LEASE_LEFT})"), &format!("{PROCESS}, store, lock"))),
     ]
+}
+
+/// The stuck holds of a process. While it is not scraped, its last report counts as long as in `LockStuck`.
+pub(super) const STUCK_OR_SILENT: &str = "@stuck or (last_over_time(@stuck[15m]) and on (<<clusterLabel>>, <<namespaceLabel>>, job, instance) (<<up>> == 0))";
+
+/// The recorded series of stores that a process cannot use.
+const OUT_OF_REACH: &str = "process_backend:distributed_lock_out_of_reach:min";
+
+/// The alerts about locks. An alert without a lock or a store is shown whichever is chosen.
+fn firing() -> Panel {
+    let labels = "alertname, severity, lock, store, backend, job, instance";
+    let chosen = "alertname=~\"Lock.+\", <<clusterLabel>>=~\"$cluster|\", <<namespaceLabel>>=~\"$namespace|\", \
+                  store=~\"$store|\", lock=~\"$lock|\"";
+    Panel::new(
+        "Alerts that fire",
+        "Every alert about locks that fires now, and since when its condition holds. Empty if Prometheus has no rules: see README.",
+        Kind::Table {
+            labels: &[
+                ("alertname", "Alert"),
+                ("severity", "Severity"),
+                ("lock", "Lock"),
+                ("store", "Store"),
+                ("backend", "Backend"),
+                ("job", "Job"),
+                ("instance", "In"),
+            ],
+        },
+        Unit::Seconds,
+    )
+    .rare(
+        "For",
+        &format!(
+            "time() - max by ({labels}) (ALERTS_FOR_STATE{{{chosen}}}) \
+             and on ({labels}) max by ({labels}) (ALERTS{{alertstate=\"firing\", {chosen}}})"
+        ),
+    )
 }
 
 /// The time until the first lease ends, by the clock of its process, at the time of the scrape.
@@ -166,20 +215,9 @@ fn waiting() -> Vec<Panel> {
     ]
 }
 
-/// Keys in the store beyond the holds of processes and commands, by store and lock. As in LockOrphanedHold, a key counts
-/// if it was there for two minutes: the inspector and the processes are not read at the same moment.
+/// The keys in the store beyond the holds of processes and commands, as the alert says.
 pub(super) fn without_a_holder() -> String {
-    let of_process = format!("{PROCESS}, store, lock");
-    let stored = format!(
-        "max by ({LOCK}) (sum by ({of_process}) (max by ({of_process}, mode) (min_over_time(@inspector_held{{lock!=\"other\"}}[2m]))))"
-    );
-    let commands = format!("max by ({LOCK}) (max_over_time(@inspector_commands[2m]))");
-    let held = once("max_over_time(@held{FLEET}[2m])", ", mode");
-    let missing = format!("({stored} - on ({LOCK}) {commands} or on ({LOCK}) {stored})");
-    let unnamed = format!("(max by ({STORE}) (@held{{FLEET, lock=\"other\"}}) > 0)");
-    format!(
-        "(({missing} - on ({LOCK}) {held} > 0) or ({missing} > 0 unless on ({LOCK}) {held})) unless on ({STORE}) {unnamed}"
-    )
+    rules::on_dashboard("LockOrphanedHold", FLEET)
 }
 
 fn orphans() -> Vec<Panel> {

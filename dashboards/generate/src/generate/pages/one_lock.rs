@@ -2,58 +2,45 @@
 
 use crate::generate::dashboard::Dashboard;
 use crate::generate::names::{age, growth};
-use crate::generate::pages::on_call::LEASE_LEFT;
-use crate::generate::panel::{Kind, Panel, Unit};
+use crate::generate::pages::on_call::{LEASE_LEFT, STUCK_OR_SILENT};
+use crate::generate::panel::{Kind, Panel, STUCK, Unit};
+use crate::generate::rules;
 
 pub(crate) fn dashboard() -> Dashboard {
+    let mut rows = vec![("Now", now()), ("Over time", over_time()), ("Its safety", safety())];
+    for query in rows.iter_mut().flat_map(|(_, panels)| panels).flat_map(|panel| &mut panel.queries) {
+        // Grafana does not quote a single value for a pattern.
+        query.expr = query.expr.replace("lock=~\"$lock\"", "lock=\"$lock\"");
+    }
     Dashboard {
         file: "one-lock",
         title: "One lock",
         description: "Everything about the lock chosen on top.",
         of_store: false,
         one_lock: true,
-        rows: vec![("Now", now()), ("Over time", over_time()), ("Its safety", safety())],
+        rows,
     }
-}
-
-/// Limits every series with a marker to the chosen lock.
-fn of_lock(template: &str) -> String {
-    let mut narrowed = String::new();
-    for (number, part) in template.split('@').enumerate() {
-        if number == 0 {
-            narrowed.push_str(part);
-            continue;
-        }
-        // The timestamps of a process have no label `lock`.
-        if part.starts_with("now_timestamp_seconds") || part.starts_with("start_timestamp_seconds") {
-            narrowed.extend(["@", part]);
-            continue;
-        }
-        let end = part.find(|c: char| !c.is_ascii_lowercase() && c != '_').unwrap_or(part.len());
-        let (name, rest) = part.split_at(end);
-        let (open, rest) = match rest.strip_prefix('{') {
-            Some(rest) => ("{lock=\"$lock\", ", rest),
-            None => ("{lock=\"$lock\"}", rest),
-        };
-        narrowed.extend(["@", name, open, rest]);
-    }
-    narrowed
 }
 
 fn now() -> Vec<Panel> {
     let stat = |title, description, unit, legend, template: &str| {
-        Panel::new(title, description, Kind::Stat, unit).query(legend, &of_lock(template))
+        Panel::new(title, description, Kind::Stat, unit).query(legend, template)
     };
+    let stuck = rules::on_dashboard("LockStuck", "");
     vec![
         stat("Held", "Keys of this lock that are held now.", Unit::Count, "held", "sum(@held)"),
         stat("Waiting", "Acquires that wait now.", Unit::Count, "waiting", "sum(@waiters)").orange(10.5),
         stat(
             "Oldest hold",
-            "Age of the oldest hold.",
+            "Age of the oldest hold. Red is the age of the oldest that is stuck, for as long as LockStuck fires.",
             Unit::Seconds,
             "age",
-            &format!("max({}) or vector(0)", age("oldest_hold_start_timestamp_seconds")),
-        ),
+            &format!(
+                "(max({}) or vector(0)) unless on () max({stuck}) > 0",
+                age("oldest_hold_start_timestamp_seconds")
+            ),
+        )
+        .rare(STUCK, &format!("max({stuck})")),
         stat(
             "Stuck after",
             "The age at which a hold counts as stuck.",
@@ -79,14 +66,15 @@ fn now() -> Vec<Panel> {
         .wide(12)
         .rare(
             "State",
-            &of_lock(
-                "sum by (store, site, instance) (@stuck) \
-                 and on (store, site, instance) (max by (store, site, instance) (@site_oldest_hold_start_timestamp_seconds) > 0)",
+            &format!(
+                "(sum by (store, site, instance) (@stuck) and on (store, site, instance) \
+                 (max by (store, site, instance) (@site_oldest_hold_start_timestamp_seconds) > 0)) \
+                 or sum by (store, site, instance) ({STUCK_OR_SILENT}) > 0"
             ),
         )
         .rare(
             "Held for",
-            &of_lock(&format!("max by (store, site, instance) {}", age("site_oldest_hold_start_timestamp_seconds"))),
+            &format!("max by (store, site, instance) ({} or {stuck})", age("site_oldest_hold_start_timestamp_seconds")),
         ),
         Panel::new(
             "Who can hold it",
@@ -95,14 +83,14 @@ fn now() -> Vec<Panel> {
             Unit::Count,
         )
         .wide(12)
-        .query("Processes", &of_lock("sum by (store, site, function) (@site_info)")),
+        .query("Processes", "sum by (store, site, function) (@site_info)"),
     ]
 }
 
 fn over_time() -> Vec<Panel> {
     let chart = |title, description, unit| Panel::new(title, description, Kind::TimeSeries, unit);
     let quantile = |share: &str, name: &str| {
-        of_lock(&format!("histogram_quantile({share}, sum by (le) (rate(@{name}_bucket[$__rate_interval])))"))
+        format!("histogram_quantile({share}, sum by (le) (rate(@{name}_bucket[$__rate_interval])))")
     };
     vec![
         chart("Wait", "Time from asking to the answer.", Unit::Seconds)
@@ -114,34 +102,30 @@ fn over_time() -> Vec<Panel> {
             .rare("90th percentile", &quantile("0.9", "hold_seconds"))
             .rare("99th percentile", &quantile("0.99", "hold_seconds")),
         Panel::new("Waits", "How long callers waited, over time: the darker, the more.", Kind::Heatmap, Unit::Seconds)
-            .query("{{le}}", &of_lock("sum by (le) (increase(@wait_seconds_bucket[$__rate_interval]))")),
+            .query("{{le}}", "sum by (le) (increase(@wait_seconds_bucket[$__rate_interval]))"),
         chart("Held and waiting", "Against each other: waiters without a hold are a sign of an orphan.", Unit::Count)
-            .query("held", &of_lock("sum(@held)"))
-            .query("waiting", &of_lock("sum(@waiters)")),
+            .query("held", "sum(@held)")
+            .query("waiting", "sum(@waiters)"),
         chart("Acquires", "By outcome.", Unit::PerSecond)
-            .query("{{outcome}}", &of_lock("sum by (outcome) (rate(@acquisitions_total[$__rate_interval]))")),
-        chart("Acquires, by mode", "Alone, to read, or a permit.", Unit::PerSecond).query(
-            "{{mode}}",
-            &of_lock("sum by (mode) (rate(@acquisitions_total{outcome=\"acquired\"}[$__rate_interval]))"),
-        ),
+            .query("{{outcome}}", "sum by (outcome) (rate(@acquisitions_total[$__rate_interval]))"),
+        chart("Acquires, by mode", "Alone, to read, or a permit.", Unit::PerSecond)
+            .query("{{mode}}", "sum by (mode) (rate(@acquisitions_total{outcome=\"acquired\"}[$__rate_interval]))"),
         chart("Grants", "How callers got it.", Unit::PerSecond)
-            .query("{{path}}", &of_lock("sum by (path) (rate(@grants_total[$__rate_interval]))")),
+            .query("{{path}}", "sum by (path) (rate(@grants_total[$__rate_interval]))"),
         chart(
             "Who waits for whom now",
             "Acquires that wait, by the call site that holds what they wait for.",
             Unit::Count,
         )
-        .query("{{holder_site}}", &of_lock("sum by (holder_site) (@waiting_on)")),
+        .query("{{holder_site}}", "sum by (holder_site) (@waiting_on)"),
         chart(
             "Who makes them wait",
             "Seconds of waiting per second, charged to the call site that held it.",
             Unit::Count,
         )
-        .query("{{holder_site}}", &of_lock("sum by (holder_site) (rate(@blocked_seconds_sum[$__rate_interval]))")),
-        chart("How often they wait for it", "Waits per second that each call site caused.", Unit::PerSecond).query(
-            "{{holder_site}}",
-            &of_lock("sum by (holder_site) (rate(@blocked_seconds_count[$__rate_interval]))"),
-        ),
+        .query("{{holder_site}}", "sum by (holder_site) (rate(@blocked_seconds_sum[$__rate_interval]))"),
+        chart("How often they wait for it", "Waits per second that each call site caused.", Unit::PerSecond)
+            .query("{{holder_site}}", "sum by (holder_site) (rate(@blocked_seconds_count[$__rate_interval]))"),
     ]
 }
 
@@ -149,12 +133,12 @@ fn safety() -> Vec<Panel> {
     let chart = |title, description, unit| Panel::new(title, description, Kind::TimeSeries, unit);
     vec![
         chart("Lease left", "Against the full lease. It should jump back up at two thirds.", Unit::Seconds)
-            .rare("left", &of_lock(&format!("min({LEASE_LEFT})")))
-            .query("full lease", &of_lock("max(@ttl_seconds)")),
+            .rare("left", &format!("min({LEASE_LEFT})"))
+            .query("full lease", "max(@ttl_seconds)"),
         chart("Renewals", "By outcome.", Unit::PerSecond)
-            .query("{{outcome}}", &of_lock("sum by (outcome) (rate(@renewals_total[$__rate_interval]))")),
+            .query("{{outcome}}", "sum by (outcome) (rate(@renewals_total[$__rate_interval]))"),
         chart("Lost and released", "How holds ended.", Unit::PerSecond)
-            .query("lost: {{reason}}", &of_lock("sum by (reason) (rate(@lost_total[$__rate_interval]))"))
-            .query("{{outcome}}", &of_lock("sum by (outcome) (rate(@releases_total[$__rate_interval]))")),
+            .query("lost: {{reason}}", "sum by (reason) (rate(@lost_total[$__rate_interval]))")
+            .query("{{outcome}}", "sum by (outcome) (rate(@releases_total[$__rate_interval]))"),
     ]
 }

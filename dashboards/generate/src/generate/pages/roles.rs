@@ -27,13 +27,6 @@ pub(super) fn roles() -> Vec<Panel> {
         )
         .rare("Period", "max by (store, lock) (@job_period_seconds)")
         .rare("Overdue by", "max by (store, lock) (@inspector_job_overdue_seconds > 0)"),
-        table(
-            "Locks inside locks",
-            "What is waited for while something else is held, where the order is watched. A pair in both orders can deadlock.",
-            &[("held", "Held"), ("wanted", "Waited for")],
-            Unit::Count,
-        )
-        .rare("Processes", "sum by (held, wanted) (@order_edge)"),
         Panel::new(
             "Permits in use",
             "Against the number of permits that call sites ask for. A hold of several permits counts as many. For one scrape the \
@@ -52,5 +45,13 @@ pub(super) fn roles() -> Vec<Panel> {
         Panel::new("Stripes", "How many stripes a name has: all processes must agree.", Kind::TimeSeries, Unit::Count)
             .rare("{{lock}} in {{store}}: most", "max by (store, lock) (@stripes)")
             .rare("{{lock}} in {{store}}: fewest", "min by (store, lock) (@stripes)"),
+        table(
+            "Locks inside locks",
+            "What is waited for while something else is held, where the order is watched. A pair in both orders can deadlock.",
+            &[("held", "Held"), ("wanted", "Waited for")],
+            Unit::Count,
+        )
+        .wide(24)
+        .rare("Processes", "sum by (held, wanted) (@order_edge)"),
     ]
 }
