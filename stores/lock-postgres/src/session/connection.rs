@@ -219,6 +219,11 @@ impl Session {
         self.client.is_closed() || open.as_ref().is_none_or(|(driver, _)| driver.is_finished())
     }
 
+    /// Returns whether it was given up because an answer did not come.
+    pub(crate) fn was_silent(&self) -> bool {
+        self.is_closed() && !self.client.is_closed()
+    }
+
     /// Returns whether it has ended, or is to be left for another host.
     pub(crate) fn is_of_no_use(&self) -> bool {
         self.is_closed() || self.is_left()

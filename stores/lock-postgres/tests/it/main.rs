@@ -7,6 +7,7 @@ mod conformance;
 mod doctor;
 mod faults;
 mod hostile;
+mod idle;
 mod inspect;
 mod marks;
 mod migrations;
