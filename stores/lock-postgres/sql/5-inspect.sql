@@ -75,6 +75,50 @@ BEGIN
   RETURN done;
 END $$;
 
+-- Says which transactions keep the row of a lock locked, or the table of all locks, so that its calls wait. A row has the number of the
+-- last transaction that locked it in xmax, or a number that stands for several of them. `gid` names a prepared one, which has no session.
+CREATE OR REPLACE FUNCTION lock_core.kept_v1(k text) RETURNS TABLE (pid int, gid text, whole_table boolean, age_ms bigint)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+  here oid := (SELECT oid FROM pg_database WHERE datname = current_database());
+  last xid;
+  members xid[];
+BEGIN
+  -- First the table: a look at the row would wait for it. A statement that asks for the whole table holds up every later one.
+  RETURN QUERY
+    SELECT l.pid, p.gid, true, floor(extract(epoch FROM clock_timestamp() - a.xact_start) * 1000)::bigint
+    FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+      LEFT JOIN pg_locks x ON l.pid IS NULL AND x.virtualtransaction = l.virtualtransaction AND x.locktype = 'transactionid'
+      LEFT JOIN pg_prepared_xacts p ON p.transaction = x.transactionid
+    WHERE l.locktype = 'relation' AND l.database = here AND l.relation = 'lock_core.lock'::regclass AND l.pid IS DISTINCT FROM pg_backend_pid()
+      AND l.mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
+    ORDER BY l.granted, l.pid LIMIT 10;
+  IF FOUND THEN
+    RETURN;
+  END IF;
+  SELECT l.xmax INTO last FROM lock_core.lock l WHERE l.key = k;
+  BEGIN
+    members := ARRAY(SELECT m.xid FROM pg_get_multixact_members(last) m WHERE m.mode <> 'keysh');
+  EXCEPTION WHEN OTHERS THEN
+    -- It is the number of one transaction.
+    members := '{}';
+  END;
+  members := members || last;
+  IF EXISTS (SELECT FROM pg_locks x WHERE x.locktype = 'transactionid' AND x.transactionid = ANY (members) AND x.granted) THEN
+    PERFORM 1 FROM lock_core.lock WHERE key = k FOR NO KEY UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+      RETURN QUERY
+        SELECT x.pid, p.gid, false, floor(extract(epoch FROM clock_timestamp() - a.xact_start) * 1000)::bigint
+        FROM pg_locks x LEFT JOIN pg_stat_activity a ON a.pid = x.pid LEFT JOIN pg_prepared_xacts p ON p.transaction = x.transactionid
+        WHERE x.locktype = 'transactionid' AND x.transactionid = ANY (members) AND x.granted
+          -- A call of another process has the row for a few milliseconds.
+          AND coalesce(a.xact_start < clock_timestamp() - interval '0.5 s', true)
+        ORDER BY a.xact_start, x.pid LIMIT 10;
+    END IF;
+  END IF;
+END $$;
+
 CREATE OR REPLACE FUNCTION lock_core.version_v1() RETURNS TABLE (version int, oldest int)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$ SELECT version, oldest FROM lock_core.meta $$;
 

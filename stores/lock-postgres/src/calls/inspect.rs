@@ -89,7 +89,13 @@ pub(super) async fn entry(context: &Context, session: &Session, key: &LockKey) -
     let text = format!("SELECT * FROM {}.entries_v1($1)", context.settings.schema);
     let rows = session.ask(&text, &[(&vec![key.as_str()], Type::TEXT_ARRAY)]).await?;
     let prepared = pins::prepared(session, &rows).await;
-    Ok(rows.first().and_then(|row| entry_of(row, key, &prepared)))
+    let mut entry = rows.first().and_then(|row| entry_of(row, key, &prepared));
+    if let Some(entry) = entry.as_mut().filter(|entry| entry.holder.kept_by.is_none())
+        && let Some(locked) = pins::locked(context, session, key).await
+    {
+        entry.holder.kept_by = Some(locked.sentence());
+    }
+    Ok(entry)
 }
 
 fn entry_of(row: &Row, key: &LockKey, prepared: &[String]) -> Option<LockEntry> {

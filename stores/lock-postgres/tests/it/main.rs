@@ -19,6 +19,7 @@ mod refusals;
 mod sessions;
 mod signals;
 mod silence;
+mod stalls;
 mod standbys;
 mod support;
 #[cfg(feature = "tls")]
