@@ -19,7 +19,7 @@ use crate::url::Settings;
 /// How many connections carry calls. A call is sent at once while one of them is idle.
 const CONNECTIONS: usize = 4;
 
-/// How long a worker rests that finds no connection while the others have theirs.
+/// How long a worker rests that finds no connection while others have one.
 const REST: Duration = Duration::from_secs(1);
 
 /// How long what waits may take to be sent after the store is dropped.
@@ -33,8 +33,8 @@ struct Shared {
     opening: tokio::sync::Mutex<()>,
     /// The connections of the workers. An idle worker does not notice that its connection has ended, so each is looked at.
     open: Mutex<Vec<Weak<Session>>>,
-    /// How many connections were given up because no answer came. Idle connections may be as dead, for example behind a firewall that has
-    /// forgotten them, and each would cost its next call the same time. A connection that has not answered since is opened anew.
+    /// How many connections were given up because no answer came. A connection that has not answered since is opened anew: a firewall, for
+    /// example, may have forgotten it too.
     silent: AtomicU64,
     /// Whether a lock was ever taken.
     renews: AtomicBool,
@@ -69,10 +69,15 @@ impl Shared {
         Ok(opened.session)
     }
 
-    fn opened(&self) -> MutexGuard<'_, Vec<Weak<Session>>> {
+    fn is_of_use(&self, session: &Session) -> bool {
+        !session.is_of_no_use() && session.answered.load(Ordering::Relaxed) == self.silent.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether a worker has a connection that is of use.
+    fn has_connection(&self) -> bool {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        open.retain(|session| session.upgrade().is_some_and(|session| !session.is_of_no_use()));
-        open
+        open.retain(|session| session.strong_count() > 0);
+        open.iter().filter_map(Weak::upgrade).any(|session| self.is_of_use(&session))
     }
 
     /// Opens a connection for a worker that has none, if calls still wait when it is its turn.
@@ -82,17 +87,17 @@ impl Shared {
         let error = match self.open(may_make).await {
             Ok(session) => {
                 let session = Arc::new(session);
-                self.opened().push(Arc::downgrade(&session));
+                session.answered.store(self.silent.load(Ordering::Relaxed), Ordering::Relaxed);
+                self.open.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&session));
                 return Some(session);
             }
             Err(error) => error,
         };
         drop(turn);
-        if !self.opened().is_empty() {
+        if self.has_connection() {
             tracing::debug!(%error, "a further connection to PostgreSQL was not opened; those that are open carry its calls");
             // This worker was woken for the calls. A worker that is idle beside it has to send them now.
-            let next = self.waiting().wake_connected();
-            next.into_iter().for_each(|worker| worker.notify_one());
+            self.waiting().wake_connected().into_iter().for_each(|worker| worker.notify_one());
             let _ = within(REST, std::future::pending::<()>()).await;
         } else {
             let refused = self.waiting().take_all(may_make);
@@ -183,12 +188,10 @@ impl Drop for Runner {
 /// Sends what waits, over one connection, until the store is gone.
 async fn work(shared: Arc<Shared>, ahead: mpsc::WeakUnboundedSender<Renewals>) {
     let (mut session, worker): (Option<Arc<Session>>, _) = (None, Arc::new(Notify::new()));
-    let (mut answered, silent) = (0, || shared.silent.load(Ordering::Relaxed));
     while shared.has_work(&worker, session.is_some()).await {
-        session = session.filter(|session| answered == silent() && !session.is_of_no_use());
+        session = session.filter(|session| shared.is_of_use(session));
         let Some(open) = &session else {
             session = shared.open_next().await;
-            answered = silent();
             continue;
         };
         let Some((batch, lane)) = shared.waiting().take() else { continue };
@@ -200,10 +203,10 @@ async fn work(shared: Arc<Shared>, ahead: mpsc::WeakUnboundedSender<Renewals>) {
         if sent.moved_away {
             open.close();
         }
-        if open.was_silent() {
+        if open.was_given_up() {
             shared.silent.fetch_add(1, Ordering::Relaxed);
         }
-        answered = silent();
+        open.answered.store(shared.silent.load(Ordering::Relaxed), Ordering::Relaxed);
         let next = shared.waiting().sent(lane, sent);
         next.into_iter().for_each(|worker| worker.notify_one());
     }
@@ -215,23 +218,17 @@ async fn renew_all(shared: Arc<Shared>, mut due: mpsc::UnboundedReceiver<Renewal
     let (again, late) = mpsc::unbounded_channel();
     let mut patient = std::pin::pin!(renew_late(Arc::clone(&shared), late));
     let renew = async {
-        let mut session: Option<Session> = None;
-        let mut opening: Option<Pin<Box<dyn Future<Output = Result<Session>> + Send + '_>>> = None;
+        type Opening<'a> = Pin<Box<dyn Future<Output = Result<Session>> + Send + 'a>>;
+        let never = || -> Opening<'_> { Box::pin(std::future::pending()) };
+        let (mut session, mut opening, mut opens): (Option<Session>, _, _) = (None, never(), false);
         loop {
-            let opened = async {
-                match &mut opening {
-                    Some(opening) => opening.await,
-                    None => std::future::pending().await,
-                }
-            };
             let renewals = tokio::select! {
                 biased;
-                opened = opened => {
-                    opening = None;
+                opened = &mut opening => {
                     if let Err(error) = &opened {
                         tracing::debug!(%error, "the connection that renews was not opened; those of the calls renew");
                     }
-                    session = opened.ok();
+                    (session, opening, opens) = (opened.ok(), never(), false);
                     continue;
                 }
                 renewals = due.recv() => renewals,
@@ -243,8 +240,8 @@ async fn renew_all(shared: Arc<Shared>, mut due: mpsc::UnboundedReceiver<Renewal
                     shared.push(Call::Renew(due));
                 }
                 // Renewals that are due meanwhile do not wait for it: a server may let nobody in for long.
-                if opening.is_none() {
-                    opening = Some(Box::pin(shared.open(true)));
+                if !std::mem::replace(&mut opens, true) {
+                    opening = Box::pin(shared.open(true));
                 }
             } else if let (Renewals::Due(due), Some(open)) = (renewals, &session) {
                 open.answer_within(renew::bound(&due));

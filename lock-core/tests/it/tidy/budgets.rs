@@ -16,7 +16,7 @@ const BUDGETS: [(&str, usize); 13] = [
     ("stores/lock-store", 7_500),
     ("stores/lock-redis", 17_000),
     ("stores/lock-quorum", 3_200),
-    ("stores/lock-postgres", 6_500),
+    ("stores/lock-postgres", 6_600),
     ("testing/lock-testing", 5_000),
     ("dashboards", 3_700),
     ("examples", 3_500),

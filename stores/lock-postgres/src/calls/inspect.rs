@@ -20,8 +20,7 @@ use crate::session::Session;
 /// Reads the next locks and jobs.
 pub(super) async fn scan(context: &Context, session: &Session, (prefix, limit, last): &Step) -> Result<ScanPage> {
     let (schema, limit) = (&context.settings.schema, i32::try_from((*limit).max(1)).unwrap_or(i32::MAX));
-    // As bytes: in a database whose encoding is not UTF8, another program may have written a name that no client can read. The server
-    // would refuse the whole answer.
+    // As bytes: if no client can read one name, which an encoding other than UTF8 permits, the server would refuse the whole answer.
     let text = format!(
         "SELECT pg_catalog.convert_to(k, pg_catalog.getdatabaseencoding()) \
          FROM {schema}.scan_v1($1, pg_catalog.convert_from($2, pg_catalog.getdatabaseencoding()), $3) s(k)"

@@ -53,8 +53,10 @@ pub(crate) fn refuse(batch: Batch, error: &LockError) {
 async fn explain(context: &Context, session: &Session, keys: &[LockKey], error: &mut LockError) {
     if let [key] = keys
         && is_blocked(error)
+        && let Some(pin) = pins::locked(context, session, key).await
     {
-        *error = pins::explained(context, session, key, error.clone()).await;
+        let text = format!("{error}; it is {}", pin.sentence());
+        *error = LockError::not_executed(text).with_key(key).with_source(error.clone());
     }
 }
 
@@ -77,18 +79,8 @@ pub(crate) async fn send(context: &Context, session: &Session, batch: Batch) -> 
             }
         }
         Batch::One(call) => match *call {
-            Call::Acquire(one) => {
-                if let Some(mut it) = acquire(context, session, vec![one]).await {
-                    explain(context, session, &keys, &mut it.error).await;
-                    failed = Some(it.answer(1, Call::Acquire, &mut sent.again));
-                }
-            }
-            Call::Release(one) => {
-                if let Some(mut it) = release(context, session, vec![one]).await {
-                    explain(context, session, &keys, &mut it.error).await;
-                    failed = Some(it.answer(1, Call::Release, &mut sent.again));
-                }
-            }
+            Call::Acquire(one) => return Box::pin(send(context, session, Batch::Acquires(vec![one]))).await,
+            Call::Release(one) => return Box::pin(send(context, session, Batch::Releases(vec![one]))).await,
             Call::Renew(one) => {
                 if let Some(late) = renew::renew(context, session, one).await {
                     late.answer();

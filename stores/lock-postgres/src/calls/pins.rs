@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{Holder, LockError, LockKey};
+use lock_core::{Holder, LockKey};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -89,16 +89,6 @@ pub(super) async fn locked(context: &Context, session: &Session, key: &LockKey) 
     pin.who +=
         if whole_table { ", which locks the whole table or waits to do so" } else { ", which has locked the row" };
     Some(pin)
-}
-
-/// Adds to an error which transactions kept a call waiting for the row of a lock.
-pub(super) async fn explained(context: &Context, session: &Session, key: &LockKey, error: LockError) -> LockError {
-    match locked(context, session, key).await {
-        Some(pin) => {
-            LockError::not_executed(format!("{error}; it is {}", pin.sentence())).with_key(key).with_source(error)
-        }
-        None => error,
-    }
 }
 
 /// Reads who has a lock that was refused, which may be a transaction that is still open.

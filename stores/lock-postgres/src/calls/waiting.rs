@@ -42,8 +42,8 @@ pub(crate) struct Waiting {
     slow_leaves: bool,
     /// Keys whose rows a transaction of somebody else kept locked when they were last asked for.
     blocked: HashSet<LockKey>,
-    /// Workers that have nothing to send, and whether each has a connection. The last is woken first: it has a connection if one of them has, and its session has seen these
-    /// statements a moment ago.
+    /// Workers that have nothing to send, and whether each has a connection. The last is woken first: it has a connection if one of them
+    /// has, and its session has seen these statements a moment ago.
     idle: Vec<(Arc<Notify>, bool)>,
     /// Whether the last batch that left were releases.
     released: bool,

@@ -29,10 +29,7 @@ pub(super) async fn schema(session: &Session, settings: &Settings, facts: &Facts
             return vec![Finding::refused("schema", says).with_remedy(remedy)];
         }
     }
-    let functions = match functions(session, settings, facts).await {
-        Ok(finding) => finding,
-        Err(error) => without(&error, "functions"),
-    };
+    let functions = functions(session, settings, facts).await.unwrap_or_else(|error| without(&error, "functions"));
     if functions.grade == lock_store::FindingGrade::Refused {
         return vec![functions];
     }
@@ -40,10 +37,7 @@ pub(super) async fn schema(session: &Session, settings: &Settings, facts: &Facts
         Ok(version) => Finding::works("schema", format!("{name}, of version {version}")),
         Err(error) => without(&error, "schema"),
     };
-    let rights = match rights(session, name).await {
-        Ok(finding) => finding,
-        Err(error) => without(&error, "rights"),
-    };
+    let rights = rights(session, name).await.unwrap_or_else(|error| without(&error, "rights"));
     vec![version, functions, rights]
 }
 

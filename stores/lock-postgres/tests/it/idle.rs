@@ -11,10 +11,10 @@ use tokio::time::{sleep, timeout};
 
 use crate::support::{LONG, claim, granted, on_runtime, session};
 
-/// A call may find a session silent (ten seconds), and then try to connect, a second by `connect_timeout`, and two and four after that.
-const MOST: Duration = Duration::from_secs(25);
+/// A call may find a session silent (ten seconds), or try to connect once (five seconds, ten after that, and then twenty).
+const MOST: Duration = Duration::from_secs(35);
 
-/// What happens to the idle sessions, and to new ones.
+/// The fault of the idle sessions, and that of new sessions.
 #[derive(Clone, Copy, Debug)]
 struct Fault {
     cut: bool,
@@ -82,10 +82,7 @@ fn calls_end_after_idle_sessions_were_cut_or_fell_silent() {
                 tokio::spawn(async move {
                     let proxy = FaultProxy::start(server.port());
                     let name = format!("{op:?}-{cut}-{refuse}");
-                    let url = format!(
-                        "postgres://test@127.0.0.1:{}/postgres?connect_timeout=1&application_name={name}",
-                        proxy.port()
-                    );
+                    let url = format!("postgres://test@127.0.0.1:{}/postgres?application_name={name}", proxy.port());
                     let store = Arc::new(PostgresStore::new(&url).unwrap());
                     all_open(&server, &store, &name).await;
                     proxy.refuse(fault.refuse);
@@ -97,10 +94,14 @@ fn calls_end_after_idle_sessions_were_cut_or_fell_silent() {
                     if !fault.refuse {
                         proxy.black_hole(Direction::ToClient);
                     }
-                    let watch = Stopwatch::start();
-                    let ended = timeout(2 * LONG, run(op, &store)).await.is_ok();
-                    assert!(ended, "{op:?} does not end after {fault:?}");
-                    let took = watch.elapsed();
+                    // The second call meets the other sessions.
+                    let mut took = Duration::ZERO;
+                    for _ in 0..2 {
+                        let watch = Stopwatch::start();
+                        let ended = timeout(2 * LONG, run(op, &store)).await.is_ok();
+                        assert!(ended, "{op:?} does not end after {fault:?}");
+                        took = took.max(watch.elapsed());
+                    }
                     proxy.resume();
                     // It is of use again: a session that was silent has the others opened anew. A renewal has a session of its own.
                     if matches!(op, Op::Renew) {
