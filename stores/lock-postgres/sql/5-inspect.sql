@@ -97,8 +97,7 @@ BEGIN
     SELECT l.xmax INTO last FROM lock_core.lock l WHERE l.key = k;
     BEGIN
       members := ARRAY(SELECT m.xid FROM pg_get_multixact_members(last) m WHERE m.mode <> 'keysh');
-    EXCEPTION WHEN OTHERS THEN
-      -- It is the number of one transaction.
+    EXCEPTION WHEN OTHERS THEN -- It is the number of one transaction.
       members := '{}';
     END;
     SELECT array_agg(x.virtualtransaction) INTO found_in

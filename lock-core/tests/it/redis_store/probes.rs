@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
 
-use lock_core::inspect::{FleetReader, Topology, ScanOptions};
+use lock_core::inspect::{FleetReader, ScanOptions, Topology};
 use lock_core::{LockKey, LockManager, Mode, RedisStore};
 use lock_store::{Claim, Ticket};
 use lock_testing::{RedisSentinels, RedisServer, limit};
@@ -59,11 +59,14 @@ fn fault(words: &[String]) -> Option<&'static str> {
         words.iter().position(|word| word == name).map(|at| number(words.get(at + step)).unwrap_or(i64::MAX))
     };
     match &*words[0] {
-        "keys" | "smembers" | "hgetall" | "hkeys" | "hvals" | "sort" | "sinter" | "sunion" | "hrandfield" => Some("has no bound"),
-        "wait" | "waitaof" | "blpop" | "brpop" | "blmove" | "blmpop" | "bzpopmin" | "bzpopmax" | "bzmpop" | "watch" | "monitor" => {
-            Some("holds up its session")
+        "keys" | "smembers" | "hgetall" | "hkeys" | "hvals" | "sort" | "sinter" | "sunion" | "hrandfield" => {
+            Some("has no bound")
         }
-        "client" if matches!(&*words[1], "pause" | "kill" | "reply" | "no-evict") => Some("is about the sessions of others"),
+        "wait" | "waitaof" | "blpop" | "brpop" | "blmove" | "blmpop" | "bzpopmin" | "bzpopmax" | "bzmpop" | "watch"
+        | "monitor" => Some("holds up its session"),
+        "client" if matches!(&*words[1], "pause" | "kill" | "reply" | "no-evict") => {
+            Some("is about the sessions of others")
+        }
         "debug" | "flushall" | "flushdb" | "save" | "shutdown" | "failover" => Some("is about the whole server"),
         "config" if words[1] != "get" => Some("is about the whole server"),
         "xread" | "xreadgroup" if words.iter().any(|word| word == "block") => Some("holds up its session"),
@@ -80,7 +83,11 @@ fn fault(words: &[String]) -> Option<&'static str> {
             let (first, last) = (number(words.get(2))?, number(words.get(3))?);
             ((first < 0) != (last < 0) || last - first >= MOST).then_some("has no bound")
         }
-        "mget" | "hmget" | "exists" | "del" if words.len() > usize::try_from(2 * MOST).unwrap() => Some("is of too many"),
+        "mget" | "hmget" | "exists" | "del" if words.len() > usize::try_from(2 * MOST).unwrap() => {
+            Some("is of too many")
+        }
+        // Its own lock, which a manager tries when it connects, and the clock of tokens.
+        _ if words.get(1).is_some_and(|key| key.contains("distributed-lock:")) => None,
         "set" | "zadd" | "hset" | "xadd" | "sadd" | "expire" | "persist" | "rename" => Some("writes"),
         _ => None,
     }
@@ -173,8 +180,9 @@ async fn questions_to_sentinels_leave_no_sessions() {
         let locks = LockManager::connect(&sentinels.url()).await.unwrap();
         locks.lock("k").with_ttl(TTL).await.unwrap().release().await.unwrap();
         walk(&fleet).await;
-        let most = sessions().iter().zip(&before).map(|(now, before)| now.saturating_sub(*before)).max();
-        assert!(most <= Some(4), "of a manager and a reader, each one that listens and one that asks: {most:?}");
+        // Of the manager and of the reader, one that listens and one that asks. Those of the manager before may end later.
+        let few = || sessions().iter().zip(&before).all(|(now, before)| now.saturating_sub(*before) <= 4);
+        eventually("few sessions are open", few).await;
         locks.shutdown(10 * SECOND).await;
     }
     drop(fleet);
