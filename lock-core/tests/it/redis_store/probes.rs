@@ -19,7 +19,7 @@ const MOST: i64 = 1024;
 /// How many waiters and holders of one lock there are: more than one command may touch.
 const CROWD: usize = 1500;
 
-/// Every command that a server executes, as it says itself. Those of scripts are among them.
+/// Every command that a server executes, as it says itself. The commands of scripts are among them.
 struct Monitor(Arc<Mutex<Vec<String>>>);
 
 impl Monitor {
@@ -180,7 +180,7 @@ async fn questions_to_sentinels_leave_no_sessions() {
         let locks = LockManager::connect(&sentinels.url()).await.unwrap();
         locks.lock("k").with_ttl(TTL).await.unwrap().release().await.unwrap();
         walk(&fleet).await;
-        // Of the manager and of the reader, one that listens and one that asks. Those of the manager before may end later.
+        // The manager and the reader each have one that listens and one that asks. Sessions of the manager before may end later.
         let few = || sessions().iter().zip(&before).all(|(now, before)| now.saturating_sub(*before) <= 4);
         eventually("few sessions are open", few).await;
         locks.shutdown(10 * SECOND).await;

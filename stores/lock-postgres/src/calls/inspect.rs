@@ -60,7 +60,7 @@ pub(super) async fn scan(context: &Context, session: &Session, (prefix, limit, l
     Ok(page)
 }
 
-/// Reads what a function returns for keys. What no client can read is left out, and the other rows are shown.
+/// Reads what a function returns for keys. A row that no client can read is left out, and the other rows are shown.
 async fn readable(context: &Context, session: &Session, function: &str, keys: &[Vec<u8>]) -> Result<Vec<Row>> {
     let text = format!(
         "SELECT * FROM {}.{function}ARRAY(SELECT pg_catalog.convert_from(k, pg_catalog.getdatabaseencoding()) FROM pg_catalog.unnest($1) k))",

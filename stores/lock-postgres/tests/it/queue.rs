@@ -328,7 +328,7 @@ fn a_commit_that_finds_the_queue_of_messages_full_is_sent_once_more() {
         let (held, lost) = (claim("full", LONG), claim("revoked", LONG));
         granted(&store, &lost).await;
         let client = session(&server).await;
-        // At the commit, as PostgreSQL itself does it. What a sequence has counted stays after a rollback.
+        // At the commit, as PostgreSQL itself does it. The count of a sequence stays after a rollback.
         let hook = "CREATE SEQUENCE tries; CREATE FUNCTION full_once() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
                     IF nextval('public.tries') = 1 THEN RAISE 'too many notifications in the NOTIFY queue' USING ERRCODE = '54000'; END IF; \
                     RETURN NULL; END $$; CREATE CONSTRAINT TRIGGER full_once AFTER INSERT OR UPDATE ON lock_core.lock \
