@@ -11,6 +11,8 @@ mod native;
 mod neighbours;
 mod pass;
 mod phases;
+#[cfg(feature = "inspect")]
+mod probes;
 mod refused;
 mod renewal;
 #[cfg(feature = "inspect")]

@@ -1,4 +1,4 @@
-//! Completion scripts and man pages.
+//! Completion scripts, man pages, and what a build without options can do.
 
 use lock_testing::limit;
 use std::process::Command;
@@ -41,4 +41,13 @@ fn tempfile() -> std::path::PathBuf {
     let directory = std::env::temp_dir().join(format!("lockctl-man-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     directory
+}
+
+/// Managed services need TLS, so `cargo install lockctl` has it.
+#[test]
+#[limit]
+fn a_build_without_options_has_tls() {
+    let manifest = include_str!("../../Cargo.toml");
+    let default = manifest.lines().find(|line| line.starts_with("default = ")).unwrap();
+    assert!(default.contains("\"tls\"") && default.contains("\"postgres\""), "{default}");
 }

@@ -16,9 +16,13 @@ BEGIN
 END $$;
 
 DO $$
+DECLARE
+  who text;
 BEGIN
-  -- The last file takes from PUBLIC what is new. It leaves alone what an administrator may have granted since.
+  -- The last file takes rights from others in what is new. It leaves alone what an administrator may have granted since.
   PERFORM set_config('lock_core.known', (SELECT string_agg(p.proname, ' ') FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+    WHERE n.nspname = 'lock_core'), false);
+  PERFORM set_config('lock_core.known_tables', (SELECT string_agg(c.relname, ' ') FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE n.nspname = 'lock_core'), false);
   IF to_regclass('lock_core.meta') IS NOT NULL THEN
     RETURN;
@@ -26,6 +30,12 @@ BEGIN
   -- An administrator may have made the schema for a role that may not make one.
   IF NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = 'lock_core') THEN
     CREATE SCHEMA lock_core;
+    -- Default privileges may let a role make objects in each new schema. Such an object could be taken for one of the functions here.
+    FOR who IN SELECT DISTINCT coalesce(quote_ident(r.rolname), 'PUBLIC')
+        FROM pg_namespace n CROSS JOIN aclexplode(n.nspacl) a LEFT JOIN pg_roles r ON r.oid = a.grantee
+        WHERE n.nspname = 'lock_core' AND a.privilege_type = 'CREATE' AND a.grantee <> n.nspowner LOOP
+      EXECUTE format('REVOKE CREATE ON SCHEMA lock_core FROM %s', who);
+    END LOOP;
   END IF;
 
   -- Which functions there are, and what no token of a removed row exceeds.

@@ -75,6 +75,49 @@ BEGIN
   RETURN done;
 END $$;
 
+-- Says which transactions keep the row of a lock locked, or the table of all locks, so that its calls wait. A row has the number of the
+-- last transaction that locked it in xmax, or a number that stands for several of them. `gid` names a prepared one, which has no session.
+CREATE OR REPLACE FUNCTION lock_core.kept_v1(k text) RETURNS TABLE (pid int, gid text, whole_table boolean, age_ms bigint)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+  last xid;
+  members xid[];
+  found_in text[];
+  ahead int[];
+BEGIN
+  -- First the table: a look at the row would wait for it. A statement that asks for the whole table holds up every later one.
+  SELECT array_agg(l.virtualtransaction), array_agg(b.pid) INTO found_in, ahead
+    FROM pg_locks l LEFT JOIN LATERAL unnest(pg_blocking_pids(l.pid)) b(pid) ON NOT l.granted
+    WHERE l.locktype = 'relation' AND l.relation = 'lock_core.lock'::regclass AND l.pid IS DISTINCT FROM pg_backend_pid()
+      AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+      AND l.mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock');
+  whole_table := found_in IS NOT NULL;
+  IF NOT whole_table THEN
+    SELECT l.xmax INTO last FROM lock_core.lock l WHERE l.key = k;
+    BEGIN
+      members := ARRAY(SELECT m.xid FROM pg_get_multixact_members(last) m WHERE m.mode <> 'keysh');
+    EXCEPTION WHEN OTHERS THEN -- It is the number of one transaction.
+      members := '{}';
+    END;
+    SELECT array_agg(x.virtualtransaction) INTO found_in
+      FROM pg_locks x WHERE x.locktype = 'transactionid' AND x.transactionid = ANY (members || last) AND x.granted;
+    PERFORM 1 FROM lock_core.lock WHERE key = k AND found_in IS NOT NULL FOR NO KEY UPDATE SKIP LOCKED;
+    IF FOUND OR found_in IS NULL THEN
+      RETURN;
+    END IF;
+  END IF;
+  RETURN QUERY
+    SELECT l.pid, p.gid, whole_table, floor(extract(epoch FROM clock_timestamp() - a.xact_start) * 1000)::bigint
+    FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+      LEFT JOIN pg_prepared_xacts p ON l.pid IS NULL AND p.transaction = l.transactionid
+    WHERE (l.virtualtransaction = ANY (found_in) OR l.pid = ANY (ahead))
+      AND l.locktype = CASE WHEN l.pid IS NULL THEN 'transactionid' ELSE 'virtualxid' END AND l.granted
+      -- A call of another process has the row for a few milliseconds.
+      AND coalesce(a.xact_start < clock_timestamp() - interval '0.5 s', true)
+    ORDER BY a.xact_start, l.pid LIMIT 10;
+END $$;
+
 CREATE OR REPLACE FUNCTION lock_core.version_v1() RETURNS TABLE (version int, oldest int)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$ SELECT version, oldest FROM lock_core.meta $$;
 

@@ -34,7 +34,9 @@ pub(crate) fn of_command(error: Error, schema: &str) -> LockError {
 
 /// Returns the code that the server gave an error, if it was the server's.
 fn code_of(error: &LockError) -> Option<&SqlState> {
-    std::error::Error::source(error).and_then(|source| source.downcast_ref::<Error>()).and_then(Error::code)
+    let source = std::error::Error::source(error)?;
+    // An error may have been told more about, and is the source of that one then.
+    source.downcast_ref::<LockError>().map_or_else(|| source.downcast_ref::<Error>()?.code(), code_of)
 }
 
 /// Returns whether the server takes no writes any more: another one may be the primary.

@@ -9,7 +9,7 @@ use crate::store::PostgresStore;
 /// The keys are walked through in their order; a position is the last of a page.
 impl Inspector for PostgresStore {
     async fn scan(&self, prefix: &str, limit: u32, after: Option<&ScanPosition>) -> Result<ScanPage> {
-        let last = after.and_then(ScanPosition::get::<String>).cloned();
+        let last = after.and_then(ScanPosition::get::<Vec<u8>>).cloned();
         self.ask((prefix.to_owned(), limit, last), Call::Scan, Err).await
     }
 

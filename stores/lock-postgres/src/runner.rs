@@ -1,7 +1,8 @@
 //! The calls on their way to the database: what waits leaves together.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use lock_core::{LockError, Result};
@@ -18,7 +19,7 @@ use crate::url::Settings;
 /// How many connections carry calls. A call is sent at once while one of them is idle.
 const CONNECTIONS: usize = 4;
 
-/// How long a worker rests that finds no connection while the others have theirs.
+/// How long a worker rests that finds no connection while others have one.
 const REST: Duration = Duration::from_secs(1);
 
 /// How long what waits may take to be sent after the store is dropped.
@@ -30,8 +31,11 @@ struct Shared {
     waiting: Mutex<Waiting>,
     /// Held by the worker that opens a connection: the others may find that its connection is enough.
     opening: tokio::sync::Mutex<()>,
-    /// How many workers have a connection.
-    open: AtomicUsize,
+    /// The connections of the workers. An idle worker does not notice that its connection has ended, so each is looked at.
+    open: Mutex<Vec<Weak<Session>>>,
+    /// How many connections were given up because no answer came. A connection that has not answered since is opened anew: a firewall, for
+    /// example, may have forgotten it too.
+    silent: AtomicU64,
     /// Whether a lock was ever taken.
     renews: AtomicBool,
 }
@@ -65,17 +69,35 @@ impl Shared {
         Ok(opened.session)
     }
 
+    fn is_of_use(&self, session: &Session) -> bool {
+        !session.is_of_no_use() && session.answered.load(Ordering::Relaxed) == self.silent.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether a worker has a connection that is of use.
+    fn has_connection(&self) -> bool {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|session| session.strong_count() > 0);
+        open.iter().filter_map(Weak::upgrade).any(|session| self.is_of_use(&session))
+    }
+
     /// Opens a connection for a worker that has none, if calls still wait when it is its turn.
-    async fn open_next(&self) -> Option<Session> {
+    async fn open_next(&self) -> Option<Arc<Session>> {
         let turn = self.opening.lock().await;
         let may_make = self.waiting().may_make()?;
         let error = match self.open(may_make).await {
-            Ok(session) => return Some(session),
+            Ok(session) => {
+                let session = Arc::new(session);
+                session.answered.store(self.silent.load(Ordering::Relaxed), Ordering::Relaxed);
+                self.open.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&session));
+                return Some(session);
+            }
             Err(error) => error,
         };
         drop(turn);
-        if self.open.load(Ordering::Relaxed) > 0 {
+        if self.has_connection() {
             tracing::debug!(%error, "a further connection to PostgreSQL was not opened; those that are open carry its calls");
+            // This worker was woken for the calls. A worker that is idle beside it has to send them now.
+            self.waiting().wake_connected().into_iter().for_each(|worker| worker.notify_one());
             let _ = within(REST, std::future::pending::<()>()).await;
         } else {
             let refused = self.waiting().take_all(may_make);
@@ -105,7 +127,8 @@ impl Runner {
             context: Context::new(settings),
             waiting: Mutex::default(),
             opening: tokio::sync::Mutex::default(),
-            open: AtomicUsize::new(0),
+            open: Mutex::default(),
+            silent: AtomicU64::new(0),
             renews: AtomicBool::new(false),
         });
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -164,17 +187,11 @@ impl Drop for Runner {
 
 /// Sends what waits, over one connection, until the store is gone.
 async fn work(shared: Arc<Shared>, ahead: mpsc::WeakUnboundedSender<Renewals>) {
-    let (mut session, worker): (Option<Session>, _) = (None, Arc::new(Notify::new()));
+    let (mut session, worker): (Option<Arc<Session>>, _) = (None, Arc::new(Notify::new()));
     while shared.has_work(&worker, session.is_some()).await {
-        if session.as_ref().is_some_and(Session::is_of_no_use) {
-            session = None;
-            shared.open.fetch_sub(1, Ordering::Relaxed);
-        }
+        session = session.filter(|session| shared.is_of_use(session));
         let Some(open) = &session else {
             session = shared.open_next().await;
-            if session.is_some() {
-                shared.open.fetch_add(1, Ordering::Relaxed);
-            }
             continue;
         };
         let Some((batch, lane)) = shared.waiting().take() else { continue };
@@ -186,6 +203,10 @@ async fn work(shared: Arc<Shared>, ahead: mpsc::WeakUnboundedSender<Renewals>) {
         if sent.moved_away {
             open.close();
         }
+        if open.was_given_up() {
+            shared.silent.fetch_add(1, Ordering::Relaxed);
+        }
+        open.answered.store(shared.silent.load(Ordering::Relaxed), Ordering::Relaxed);
         let next = shared.waiting().sent(lane, sent);
         next.into_iter().for_each(|worker| worker.notify_one());
     }
@@ -197,23 +218,32 @@ async fn renew_all(shared: Arc<Shared>, mut due: mpsc::UnboundedReceiver<Renewal
     let (again, late) = mpsc::unbounded_channel();
     let mut patient = std::pin::pin!(renew_late(Arc::clone(&shared), late));
     let renew = async {
-        let mut session: Option<Session> = None;
-        while let Some(mut renewals) = due.recv().await {
+        type Opening<'a> = Pin<Box<dyn Future<Output = Result<Session>> + Send + 'a>>;
+        let never = || -> Opening<'_> { Box::pin(std::future::pending()) };
+        let (mut session, mut opening, mut opens): (Option<Session>, _, _) = (None, never(), false);
+        loop {
+            let renewals = tokio::select! {
+                biased;
+                opened = &mut opening => {
+                    if let Err(error) = &opened {
+                        tracing::debug!(%error, "the connection that renews was not opened; those of the calls renew");
+                    }
+                    (session, opening, opens) = (opened.ok(), never(), false);
+                    continue;
+                }
+                renewals = due.recv() => renewals,
+            };
+            let Some(renewals) = renewals else { break };
             if session.as_ref().is_none_or(Session::is_of_no_use) {
                 if let Renewals::Due(due) = renewals {
                     // Over a connection of the calls, which is there sooner.
                     shared.push(Call::Renew(due));
-                    renewals = Renewals::Ahead;
                 }
-                session = match shared.open(true).await {
-                    Ok(session) => Some(session),
-                    Err(error) => {
-                        tracing::debug!(%error, "the connection that renews was not opened; those of the calls renew");
-                        None
-                    }
-                };
-            }
-            if let (Renewals::Due(due), Some(open)) = (renewals, &session) {
+                // Renewals that are due meanwhile do not wait for it: a server may let nobody in for long.
+                if !std::mem::replace(&mut opens, true) {
+                    opening = Box::pin(shared.open(true));
+                }
+            } else if let (Renewals::Due(due), Some(open)) = (renewals, &session) {
                 open.answer_within(renew::bound(&due));
                 if let Some(late) = renew::renew(&shared.context, open, due).await {
                     let _ = again.send(late);

@@ -14,8 +14,9 @@ use crate::error::{is_blocked, is_of_a_value};
 /// A mark to write: who has the lock, for which version, and for how long.
 pub(crate) type Mark = (Claim, JobVersion, Option<Duration>);
 
-/// One step of a walk: the prefix of the keys, how many to look at, and the last key before them.
-pub(crate) type Step = (String, u32, Option<String>);
+/// One step of a walk: the prefix of the keys, how many to look at, and the last key before them as
+/// the database writes it.
+pub(crate) type Step = (String, u32, Option<Vec<u8>>);
 
 /// A question, where its answer goes, and when it was asked.
 pub(crate) struct Asked<Q, A> {

@@ -14,14 +14,19 @@ use crate::calls::context::Context;
 use crate::calls::marks;
 use crate::calls::pins;
 use crate::calls::values::{read_holder, time};
+use crate::error::is_of_a_value;
 use crate::session::Session;
 
 /// Reads the next locks and jobs.
 pub(super) async fn scan(context: &Context, session: &Session, (prefix, limit, last): &Step) -> Result<ScanPage> {
     let (schema, limit) = (&context.settings.schema, i32::try_from((*limit).max(1)).unwrap_or(i32::MAX));
-    let text = format!("SELECT * FROM {schema}.scan_v1($1, $2, $3)");
-    let found = session.ask(&text, &[(prefix, Type::TEXT), (last, Type::TEXT), (&limit, Type::INT4)]).await?;
-    let keys: Vec<String> = found.iter().map(|row| row.get(0)).collect();
+    // As bytes: if no client can read one name, which an encoding other than UTF8 permits, the server would refuse the whole answer.
+    let text = format!(
+        "SELECT pg_catalog.convert_to(k, pg_catalog.getdatabaseencoding()) \
+         FROM {schema}.scan_v1($1, pg_catalog.convert_from($2, pg_catalog.getdatabaseencoding()), $3) s(k)"
+    );
+    let found = session.ask(&text, &[(prefix, Type::TEXT), (last, Type::BYTEA), (&limit, Type::INT4)]).await?;
+    let keys: Vec<Vec<u8>> = found.iter().map(|row| row.get(0)).collect();
     let mut page = ScanPage::new(&*context.settings.node);
     page.visited = keys.len() as u64;
     if page.visited >= u64::from(limit.cast_unsigned()) {
@@ -30,7 +35,7 @@ pub(super) async fn scan(context: &Context, session: &Session, (prefix, limit, l
     if keys.is_empty() {
         return Ok(page);
     }
-    let rows = read(context, session, &keys).await?;
+    let rows = readable(context, session, "entries_v1(", &keys).await?;
     let prepared = pins::prepared(session, &rows).await;
     for row in rows {
         // Another program may call the functions with any name.
@@ -38,28 +43,58 @@ pub(super) async fn scan(context: &Context, session: &Session, (prefix, limit, l
             tracing::warn!(node = %context.settings.node, "a lock in PostgreSQL has a name that is no key of a lock, and is not shown");
             continue;
         };
-        if let Some(record) = job(&row, "job_about", &key)? {
-            page.jobs.push((key.clone(), record));
+        match job(&row, "job_about", &key) {
+            Ok(Some(record)) => page.jobs.push((key.clone(), record)),
+            Ok(None) => {}
+            Err(error) => tracing::warn!(%error, "the record of a job in PostgreSQL is not shown"),
         }
         page.entries.extend(entry_of(&row, &key, &prepared));
     }
-    for row in marks::read(context, session, &keys, None).await? {
+    for row in readable(context, session, "done_v1(v => NULL, keys => ", &keys).await? {
         let Ok(key) = LockKey::new(row.get::<_, &str>("key")) else { continue };
-        page.done.push((key.clone(), marks::mark_of(&row, &key)?));
+        match marks::mark_of(&row, &key) {
+            Ok(mark) => page.done.push((key, mark)),
+            Err(error) => tracing::warn!(%error, "a mark in PostgreSQL is not shown"),
+        }
     }
     Ok(page)
 }
 
-/// Reads one lock.
-pub(super) async fn entry(context: &Context, session: &Session, key: &LockKey) -> Result<Option<LockEntry>> {
-    let rows = read(context, session, &[key.as_str().to_owned()]).await?;
-    let prepared = pins::prepared(session, &rows).await;
-    Ok(rows.first().and_then(|row| entry_of(row, key, &prepared)))
+/// Reads what a function returns for keys. A row that no client can read is left out, and the other rows are shown.
+async fn readable(context: &Context, session: &Session, function: &str, keys: &[Vec<u8>]) -> Result<Vec<Row>> {
+    let text = format!(
+        "SELECT * FROM {}.{function}ARRAY(SELECT pg_catalog.convert_from(k, pg_catalog.getdatabaseencoding()) FROM pg_catalog.unnest($1) k))",
+        context.settings.schema
+    );
+    let ask = async |keys: &[Vec<u8>]| session.ask(&text, &[(&keys, Type::BYTEA_ARRAY)]).await;
+    let mut rows = match ask(keys).await {
+        Err(error) if is_of_a_value(&error) => Vec::new(),
+        known => return known,
+    };
+    for key in keys {
+        match ask(std::slice::from_ref(key)).await {
+            Ok(some) => rows.extend(some),
+            Err(error) if is_of_a_value(&error) => {
+                tracing::warn!(node = %context.settings.node, key = %key.escape_ascii(), %error, "a lock in PostgreSQL is not shown");
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(rows)
 }
 
-async fn read(context: &Context, session: &Session, keys: &[String]) -> Result<Vec<Row>> {
+/// Reads one lock.
+pub(super) async fn entry(context: &Context, session: &Session, key: &LockKey) -> Result<Option<LockEntry>> {
     let text = format!("SELECT * FROM {}.entries_v1($1)", context.settings.schema);
-    session.ask(&text, &[(&keys, Type::TEXT_ARRAY)]).await
+    let rows = session.ask(&text, &[(&vec![key.as_str()], Type::TEXT_ARRAY)]).await?;
+    let prepared = pins::prepared(session, &rows).await;
+    let mut entry = rows.first().and_then(|row| entry_of(row, key, &prepared));
+    if let Some(entry) = entry.as_mut().filter(|entry| entry.holder.kept_by.is_none())
+        && let Some(locked) = pins::locked(context, session, key).await
+    {
+        entry.holder.kept_by = Some(locked.sentence());
+    }
+    Ok(entry)
 }
 
 fn entry_of(row: &Row, key: &LockKey, prepared: &[String]) -> Option<LockEntry> {

@@ -17,19 +17,11 @@ pub(super) async fn done(
     session: &Session,
     (key, version): &(LockKey, JobVersion),
 ) -> Result<Option<DoneMark>> {
-    let rows = read(context, session, &[key.as_str().to_owned()], Some(version)).await?;
-    rows.first().map(|row| mark_of(row, key)).transpose()
-}
-
-/// Reads the rows of all versions, or of one.
-pub(super) async fn read(
-    context: &Context,
-    session: &Session,
-    keys: &[String],
-    version: Option<&JobVersion>,
-) -> Result<Vec<Row>> {
     let text = format!("SELECT * FROM {}.done_v1($1, $2)", context.settings.schema);
-    session.ask(&text, &[(&keys, Type::TEXT_ARRAY), (&version.map(JobVersion::as_str), Type::TEXT)]).await
+    let values: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
+        [(&vec![key.as_str()], Type::TEXT_ARRAY), (&version.as_str(), Type::TEXT)];
+    let rows = session.ask(&text, &values).await?;
+    rows.first().map(|row| mark_of(row, key)).transpose()
 }
 
 pub(super) fn mark_of(row: &Row, key: &LockKey) -> Result<DoneMark> {

@@ -12,7 +12,7 @@ pub(crate) mod renew;
 mod values;
 pub(crate) mod waiting;
 
-use lock_core::LockError;
+use lock_core::{LockError, LockKey};
 
 use crate::calls::call::{Batch, Call, Sent};
 use crate::calls::context::Context;
@@ -49,6 +49,17 @@ pub(crate) fn refuse(batch: Batch, error: &LockError) {
     }
 }
 
+/// Adds to an error which transaction keeps the row of the only key locked.
+async fn explain(context: &Context, session: &Session, keys: &[LockKey], error: &mut LockError) {
+    if let [key] = keys
+        && is_blocked(error)
+        && let Some(pin) = pins::locked(context, session, key).await
+    {
+        let text = format!("{error}; it is {}", pin.sentence());
+        *error = LockError::not_executed(text).with_key(key).with_source(error.clone());
+    }
+}
+
 /// Sends a batch, and gives everybody an answer.
 pub(crate) async fn send(context: &Context, session: &Session, batch: Batch) -> Sent {
     let mut sent = Sent::default();
@@ -56,22 +67,20 @@ pub(crate) async fn send(context: &Context, session: &Session, batch: Batch) -> 
     let mut failed = None;
     match batch {
         Batch::Acquires(asked) => {
-            failed =
-                acquire(context, session, asked).await.map(|it| it.answer(keys.len(), Call::Acquire, &mut sent.again));
+            if let Some(mut it) = acquire(context, session, asked).await {
+                explain(context, session, &keys, &mut it.error).await;
+                failed = Some(it.answer(keys.len(), Call::Acquire, &mut sent.again));
+            }
         }
         Batch::Releases(asked) => {
-            failed =
-                release(context, session, asked).await.map(|it| it.answer(keys.len(), Call::Release, &mut sent.again));
+            if let Some(mut it) = release(context, session, asked).await {
+                explain(context, session, &keys, &mut it.error).await;
+                failed = Some(it.answer(keys.len(), Call::Release, &mut sent.again));
+            }
         }
         Batch::One(call) => match *call {
-            Call::Acquire(one) => {
-                failed =
-                    acquire(context, session, vec![one]).await.map(|it| it.answer(1, Call::Acquire, &mut sent.again));
-            }
-            Call::Release(one) => {
-                failed =
-                    release(context, session, vec![one]).await.map(|it| it.answer(1, Call::Release, &mut sent.again));
-            }
+            Call::Acquire(one) => return Box::pin(send(context, session, Batch::Acquires(vec![one]))).await,
+            Call::Release(one) => return Box::pin(send(context, session, Batch::Releases(vec![one]))).await,
             Call::Renew(one) => {
                 if let Some(late) = renew::renew(context, session, one).await {
                     late.answer();
@@ -104,7 +113,10 @@ pub(crate) async fn send(context: &Context, session: &Session, batch: Batch) -> 
             Call::Entry(one) => drop(one.answer.send(inspect::entry(context, session, &one.question).await)),
             Call::Waiters(one) => drop(one.answer.send(inspect::waiters(context, session, &one.question).await)),
             Call::Revoke(one) => {
-                let answer = inspect::revoke(context, session, &one.question).await;
+                let mut answer = inspect::revoke(context, session, &one.question).await;
+                if let Err(error) = &mut answer {
+                    explain(context, session, &keys, error).await;
+                }
                 failed = answer.as_ref().err().cloned();
                 drop(one.answer.send(answer));
             }

@@ -77,6 +77,20 @@ pub(super) async fn prepared(session: &Session, rows: &[Row]) -> Vec<String> {
     found.iter().map(|row| row.get(0)).collect()
 }
 
+/// Reads which transactions keep the row of a lock locked, or the table of all locks. If that cannot be read, nothing is told.
+pub(super) async fn locked(context: &Context, session: &Session, key: &LockKey) -> Option<Pin> {
+    let look = format!("SELECT pid, gid, whole_table, age_ms FROM {}.kept_v1($1)", context.settings.schema);
+    let rows = session.ask(&look, &[(&key.as_str(), Type::TEXT)]).await.ok()?;
+    let whole_table = rows.first()?.get(2);
+    let sessions: Vec<Option<i32>> = rows.iter().map(|row| row.get(0)).collect();
+    let prepared: Vec<String> = rows.iter().filter_map(|row| row.get(1)).collect();
+    let age = rows.iter().filter_map(|row| row.get::<_, Option<i64>>(3)).max().map(time);
+    let mut pin = pin(&sessions, age, &prepared);
+    pin.who +=
+        if whole_table { ", which locks the whole table or waits to do so" } else { ", which has locked the row" };
+    Some(pin)
+}
+
 /// Reads who has a lock that was refused, which may be a transaction that is still open.
 pub(super) async fn in_the_way(
     context: &Context,

@@ -42,9 +42,9 @@ pub(crate) struct Waiting {
     slow_leaves: bool,
     /// Keys whose rows a transaction of somebody else kept locked when they were last asked for.
     blocked: HashSet<LockKey>,
-    /// Workers that have nothing to send. The last is woken first: it has a connection if one of them has, and its session has seen these
-    /// statements a moment ago.
-    idle: Vec<Arc<Notify>>,
+    /// Workers that have nothing to send, and whether each has a connection. The last is woken first: it has a connection if one of them
+    /// has, and its session has seen these statements a moment ago.
+    idle: Vec<(Arc<Notify>, bool)>,
     /// Whether the last batch that left were releases.
     released: bool,
     ended: bool,
@@ -69,7 +69,12 @@ impl Waiting {
     }
 
     fn wake(&mut self) -> Option<Arc<Notify>> {
-        if self.can_leave() { self.idle.pop() } else { None }
+        if self.can_leave() { self.idle.pop().map(|(worker, _)| worker) } else { None }
+    }
+
+    /// Returns an idle worker with a connection, to wake it for calls that another worker cannot send.
+    pub(crate) fn wake_connected(&mut self) -> Option<Arc<Notify>> {
+        self.idle.pop_if(|(_, connected)| *connected).map(|(worker, _)| worker)
     }
 
     fn can_leave(&self) -> bool {
@@ -91,7 +96,7 @@ impl Waiting {
             return Some(self.can_leave());
         }
         let place = if connected { self.idle.len() } else { 0 };
-        self.idle.insert(place, Arc::clone(worker));
+        self.idle.insert(place, (Arc::clone(worker), connected));
         None
     }
 
@@ -201,7 +206,7 @@ impl Waiting {
     /// Takes in no more calls after those that wait. Returns the workers to wake.
     pub(crate) fn end(&mut self) -> Vec<Arc<Notify>> {
         self.ended = true;
-        std::mem::take(&mut self.idle)
+        std::mem::take(&mut self.idle).into_iter().map(|(worker, _)| worker).collect()
     }
 }
 

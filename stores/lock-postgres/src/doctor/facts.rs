@@ -74,7 +74,7 @@ impl Facts {
         let ours = i128::try_from((before + after).as_micros() / 2).unwrap_or(i128::MAX);
         let about = "SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), quote_ident(current_user), \
                      has_database_privilege(current_database(), 'CREATE'), \
-                     (SELECT sum(numbackends)::bigint FROM pg_stat_database), (SELECT count(*) FROM pg_stat_replication), \
+                     (SELECT sum(numbackends)::bigint FROM pg_stat_database), (SELECT count(*) FROM pg_stat_replication WHERE state IS DISTINCT FROM 'backup'), \
                      (SELECT count(*) FILTER (WHERE sync_state IN ('sync', 'quorum')) FROM pg_stat_replication \
                        HAVING bool_and(sync_state IS NOT NULL)), quote_ident(current_database()), \
                      nullif(r.rolconnlimit, -1)::bigint, (SELECT count(*) FROM pg_stat_activity WHERE usesysid = r.oid), \

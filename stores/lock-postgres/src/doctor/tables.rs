@@ -29,10 +29,7 @@ pub(super) async fn schema(session: &Session, settings: &Settings, facts: &Facts
             return vec![Finding::refused("schema", says).with_remedy(remedy)];
         }
     }
-    let functions = match functions(session, settings, facts).await {
-        Ok(finding) => finding,
-        Err(error) => without(&error, "functions"),
-    };
+    let functions = functions(session, settings, facts).await.unwrap_or_else(|error| without(&error, "functions"));
     if functions.grade == lock_store::FindingGrade::Refused {
         return vec![functions];
     }
@@ -40,7 +37,26 @@ pub(super) async fn schema(session: &Session, settings: &Settings, facts: &Facts
         Ok(version) => Finding::works("schema", format!("{name}, of version {version}")),
         Err(error) => without(&error, "schema"),
     };
-    vec![version, functions]
+    let rights = rights(session, name).await.unwrap_or_else(|error| without(&error, "rights"));
+    vec![version, functions, rights]
+}
+
+/// Looks for roles that could write holders and tokens by themselves, or put their own functions beside those of the store.
+async fn rights(session: &Session, name: &str) -> Result<Finding> {
+    let look = "SELECT format('%s ON %s FROM %s', string_agg(DISTINCT t.may, ', '), t.what, coalesce(quote_ident(r.rolname), 'PUBLIC')) \
+                FROM (SELECT 'TABLE ' || c.oid::regclass, a.grantee, a.privilege_type FROM pg_class c, aclexplode(c.relacl) a \
+                    WHERE c.relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = $1) AND c.relkind = 'r' \
+                      AND a.grantee <> c.relowner AND a.privilege_type <> 'SELECT' \
+                  UNION ALL SELECT 'SCHEMA ' || quote_ident(n.nspname), a.grantee, a.privilege_type FROM pg_namespace n, aclexplode(n.nspacl) a \
+                    WHERE n.nspname = $1 AND a.grantee <> n.nspowner AND a.privilege_type = 'CREATE') t(what, grantee, may) \
+                LEFT JOIN pg_roles r ON r.oid = t.grantee GROUP BY t.what, r.rolname ORDER BY 1";
+    let rows = session.look(look, &[(&name, Type::TEXT)]).await?;
+    let Some(first) = rows.first() else {
+        return Ok(Finding::works("rights", "no role but the owner may write into the tables"));
+    };
+    let says =
+        format!("a role may write into the tables or make objects beside them, {} such rights in all", rows.len());
+    Ok(Finding::warning("rights", says).with_remedy(format!("REVOKE {}", first.get::<_, &str>(0))))
 }
 
 fn missing(settings: &Settings, facts: &Facts) -> Finding {

@@ -43,6 +43,8 @@ pub(crate) struct Session {
     process: i32,
     /// How long an answer may take, ms.
     within: AtomicU64,
+    /// How many connections of the store had been given up when it last answered.
+    pub(crate) answered: AtomicU64,
     /// Whether a commit was answered without the standby that it waits for.
     gave_up: Arc<AtomicBool>,
 }
@@ -101,7 +103,8 @@ impl Session {
         })?;
         let process = tls::process_of(&client).await;
         let (open, within) = (Mutex::new(Some((driver, place))), AtomicU64::new(0));
-        let session = Self { client, open, settings, config, host, process, within, gave_up };
+        let answered = AtomicU64::new(0);
+        let session = Self { client, open, settings, config, host, process, within, answered, gave_up };
         session.answer_within(bound);
         Ok(session)
     }
@@ -217,6 +220,11 @@ impl Session {
     pub(crate) fn is_closed(&self) -> bool {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         self.client.is_closed() || open.as_ref().is_none_or(|(driver, _)| driver.is_finished())
+    }
+
+    /// Returns whether this process has ended it: no answer came, or the server takes no writes.
+    pub(crate) fn was_given_up(&self) -> bool {
+        self.is_closed() && !self.client.is_closed()
     }
 
     /// Returns whether it has ended, or is to be left for another host.

@@ -233,3 +233,38 @@ fn nothing_that_is_left_in_the_session_of_a_pool_runs() {
         nothing_ran(&server);
     });
 }
+
+/// Default privileges of the owner give others no right to write into the tables, and none to make objects beside them.
+#[test]
+#[limit]
+fn default_privileges_open_no_table_to_others() {
+    on_runtime(async {
+        let server = PostgresServer::start();
+        server.run("CREATE ROLE app LOGIN; CREATE ROLE owner LOGIN; GRANT CREATE ON DATABASE postgres TO owner");
+        server.run(
+            "SET ROLE owner; ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO app, PUBLIC; ALTER DEFAULT PRIVILEGES GRANT ALL ON SEQUENCES TO app; \
+             ALTER DEFAULT PRIVILEGES GRANT ALL ON SCHEMAS TO app; ALTER DEFAULT PRIVILEGES GRANT EXECUTE ON FUNCTIONS TO app",
+        );
+        let url = |user: &str| server.url().replace("test@", &format!("{user}@"));
+        granted(&PostgresStore::new(&url("owner")).unwrap(), &claim("made", LONG)).await;
+        let open = "SELECT count(*) FROM (SELECT a.grantee, c.relowner, a.privilege_type FROM pg_class c, aclexplode(c.relacl) a \
+                      WHERE c.relnamespace = 'lock_core'::regnamespace \
+                    UNION ALL SELECT a.grantee, n.nspowner, 'CREATE' FROM pg_namespace n, aclexplode(n.nspacl) a \
+                      WHERE n.nspname = 'lock_core' AND a.privilege_type = 'CREATE') r(who, own, may) WHERE who <> own AND may <> 'SELECT'";
+        assert_eq!(server.run(open), "0");
+        granted(&PostgresStore::new(&url("app")).unwrap(), &claim("the functions are for it", LONG)).await;
+        let found = async || {
+            let found = PostgresStore::new(&url("owner")).unwrap().examine().await;
+            found.into_iter().find(|one| one.subject == "rights").unwrap()
+        };
+        assert_eq!(found().await.grade, FindingGrade::Works);
+        // An administrator may give a right later. The examination names it, and its remedy takes it away.
+        for right in ["UPDATE, DELETE ON TABLE lock_core.lock", "CREATE ON SCHEMA lock_core"] {
+            server.run(&format!("GRANT {right} TO app"));
+            let finding = found().await;
+            assert_eq!(finding.grade, FindingGrade::Warning);
+            server.run(finding.remedy.as_deref().unwrap());
+            assert_eq!(found().await.grade, FindingGrade::Works);
+        }
+    });
+}

@@ -6,7 +6,7 @@ use std::time::Duration;
 use lock_core::inspect::{EntryState, FleetReader, ScanOptions};
 use lock_core::{AnyBackend, LockBackend as _, LockErrorKind, LockKey, LockManager, Renew};
 use lock_postgres::PostgresStore;
-use lock_store::{JobRun, Release};
+use lock_store::{Freed, Inspector as _, JobRun, Release};
 use lock_testing::{PostgresServer, limit};
 
 use crate::support::{LONG, claim, ended, granted, on_runtime, pid, pin, session, store};
@@ -151,5 +151,55 @@ fn whoever_is_refused_a_pinned_lock_is_told_which_session_has_it_and_what_ends_t
             }
             client.batch_execute("COMMIT").await.unwrap();
         }
+    });
+}
+
+/// A transaction that has locked the row, by whatever statement, holds up every call for the lock.
+#[test]
+#[limit(120)]
+fn a_transaction_that_keeps_a_row_locked_is_named_with_what_ends_it() {
+    on_runtime(async {
+        let server = PostgresServer::start_with(&[("max_prepared_transactions", "5")]);
+        let store = PostgresStore::new(&server.url()).unwrap();
+        let held = claim("k", LONG);
+        granted(&store, &held).await;
+        let (user, other) = (session(&server).await, session(&server).await);
+        let (first, second) = (pid(&user).await, pid(&other).await);
+        let row = |lock: &str| format!("SELECT FROM lock_core.lock WHERE key = 'k' FOR {lock}");
+        let prepare = format!("BEGIN; {}; PREPARE TRANSACTION 'kept'", row("UPDATE"));
+        let alone = format!("session {first}");
+        for (begins, words, ends) in [
+            (format!("BEGIN; {}", row("UPDATE")), vec![alone.clone()], "ROLLBACK"),
+            (format!("BEGIN; SAVEPOINT s; {}", row("NO KEY UPDATE")), vec![alone.clone()], "ROLLBACK"),
+            (
+                "BEGIN; UPDATE lock_core.lock SET about = about WHERE key = 'k'".to_owned(),
+                vec![alone.clone()],
+                "ROLLBACK",
+            ),
+            ("BEGIN; DELETE FROM lock_core.lock WHERE key = 'k'".to_owned(), vec![alone.clone()], "ROLLBACK"),
+            (format!("BEGIN; {}", row("SHARE")), vec![alone.clone(), format!("session {second}")], "ROLLBACK"),
+            ("BEGIN; LOCK TABLE lock_core.lock IN SHARE MODE".to_owned(), vec![alone, "table".to_owned()], "ROLLBACK"),
+            (prepare, vec!["'kept'".to_owned()], "ROLLBACK PREPARED 'kept'"),
+        ] {
+            user.batch_execute(&begins).await.unwrap();
+            if words.len() == 2 && begins.contains("FOR SHARE") {
+                other.batch_execute(&begins).await.unwrap();
+            }
+            let error = store.release(&Release::new(held.clone())).await.unwrap_err();
+            let entry = store.entry(&held.key).await.unwrap().unwrap();
+            let kept = entry.holder.kept_by.map(|text| text.to_string()).unwrap_or_default();
+            for text in [error.to_string(), kept] {
+                assert!(words.iter().all(|word| text.contains(word)) && text.contains("ROLLBACK"), "{begins}: {text}");
+            }
+            assert!(error.is_transient() && error.to_string().contains("lock timeout"), "{error}");
+            let _ = other.batch_execute("ROLLBACK").await;
+            user.batch_execute(ends).await.unwrap();
+            let entry = store.entry(&held.key).await.unwrap().unwrap();
+            assert_eq!(entry.holder.kept_by, None, "after {begins}");
+        }
+        // A pin is a share of the key, which no call but a takeover waits for.
+        user.batch_execute("BEGIN; SELECT FROM lock_core.lock WHERE key = 'k' FOR KEY SHARE").await.unwrap();
+        assert_eq!(store.entry(&held.key).await.unwrap().unwrap().holder.kept_by, None);
+        assert_eq!(store.release(&Release::new(held)).await, Ok(Freed::Released));
     });
 }

@@ -7,6 +7,7 @@ mod conformance;
 mod doctor;
 mod faults;
 mod hostile;
+mod idle;
 mod inspect;
 mod marks;
 mod migrations;
@@ -18,6 +19,7 @@ mod refusals;
 mod sessions;
 mod signals;
 mod silence;
+mod stalls;
 mod standbys;
 mod support;
 #[cfg(feature = "tls")]

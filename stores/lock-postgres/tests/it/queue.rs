@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use lock_core::{HolderInfo, LockBackend};
 use lock_postgres::PostgresStore;
-use lock_store::{AcquireRequest, Attempt, Claim, Freed, Release, Ticket};
+use lock_store::{
+    AcquireRequest, Attempt, Claim, Freed, Inspector as _, Release, Renewal, Revocation, RevokeFrom, Ticket,
+};
 use lock_testing::{EventLog, PostgresServer, inbox, limit};
 
 use crate::support::{LONG, claim, granted, on_runtime, pin, session, store};
@@ -169,7 +171,7 @@ fn a_lease_that_has_ended_is_not_renewed() {
         let held = claim("over", Duration::from_millis(50));
         granted(&store, &held).await;
         crate::support::ended(&session(&server).await, "over").await;
-        assert_eq!(store.renew(std::slice::from_ref(&held)).await, [Ok(lock_store::Renewal::Lost)]);
+        assert_eq!(store.renew(std::slice::from_ref(&held)).await, [Ok(Renewal::Lost)]);
         let as_before =
             format!("SELECT * FROM lock_core.renew_v1('{{over}}', '{{{}}}', '{{60000}}', 'on')", held.owner.to_hex());
         assert_eq!(server.run(&as_before), "f");
@@ -313,5 +315,38 @@ fn a_queue_of_messages_that_is_full_in_earnest_fails_no_release() {
         while newer && other.batch_execute(fill).await.is_ok() {}
         assert_eq!(store.release(&Release::new(first)).await, Ok(Freed::Released));
         granted(&store, &next).await;
+    });
+}
+
+/// If a commit finds the queue of messages full, its statement is sent once more, and no message with it.
+#[test]
+#[limit]
+fn a_commit_that_finds_the_queue_of_messages_full_is_sent_once_more() {
+    on_runtime(async {
+        let server = PostgresServer::start();
+        let store = PostgresStore::new(&server.url()).unwrap();
+        let (held, lost) = (claim("full", LONG), claim("revoked", LONG));
+        granted(&store, &lost).await;
+        let client = session(&server).await;
+        // At the commit, as PostgreSQL itself does it. The count of a sequence stays after a rollback.
+        let hook = "CREATE SEQUENCE tries; CREATE FUNCTION full_once() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+                    IF nextval('public.tries') = 1 THEN RAISE 'too many notifications in the NOTIFY queue' USING ERRCODE = '54000'; END IF; \
+                    RETURN NULL; END $$; CREATE CONSTRAINT TRIGGER full_once AFTER INSERT OR UPDATE ON lock_core.lock \
+                    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION full_once()";
+        client.batch_execute(hook).await.unwrap();
+        for step in ["acquire", "renew", "release", "revoke"] {
+            client.batch_execute("SELECT setval('tries', 1, false)").await.unwrap();
+            match step {
+                "acquire" => drop(granted(&store, &held).await),
+                "renew" => assert_eq!(store.renew(std::slice::from_ref(&held)).await, [Ok(Renewal::Renewed)]),
+                "release" => assert_eq!(store.release(&Release::new(held.clone())).await, Ok(Freed::Released)),
+                _ => {
+                    let revocation = Revocation::new(RevokeFrom::Owner(lost.owner), "test", "");
+                    assert_eq!(store.revoke(&lost.key, &revocation).await, Ok(Freed::Released));
+                }
+            }
+            let tries: i64 = client.query_one("SELECT last_value FROM tries", &[]).await.unwrap().get(0);
+            assert!(tries > 1, "{step} was refused once and sent again");
+        }
     });
 }

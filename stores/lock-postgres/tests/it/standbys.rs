@@ -1,5 +1,6 @@
 //! Servers that follow a primary, and what is left when one of them takes its place.
 
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use lock_core::{HolderInfo, LockBackend as _, LockErrorKind, LockManager};
@@ -169,8 +170,16 @@ fn the_doctor_names_who_follows_and_who_is_waited_for() {
             found.iter().find(|one| one.subject == subject).unwrap_or_else(|| panic!("{found:#?}")).clone()
         };
         let names = "synchronous_standby_names";
+        // A backup that is taken follows nobody. It is slow here.
+        let service = format!("host=127.0.0.1 port={} user=test dbname=postgres replication=1", pair.primary.port());
+        let mut backup = Command::new("psql");
+        backup.args(["-X", &service, "-c", "BASE_BACKUP (MAX_RATE 32)"]).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut backup = backup.spawn().unwrap();
+        while pair.primary.run("SELECT count(*) FROM pg_stat_replication WHERE state = 'backup'") != "1" {}
         let found = about(&pair.url(), names).await;
         assert!(found.grade == FindingGrade::Warning && found.says.contains("1 standby follows"), "{found:?}");
+        backup.kill().unwrap();
+        backup.wait().unwrap();
         let found = about(&pair.standby.url(), "primary").await;
         assert!(found.grade == FindingGrade::Refused && found.says.contains("is a standby"), "{found:?}");
         // As the doctor says.

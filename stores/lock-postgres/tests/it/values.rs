@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lock_core::{HolderInfo, LockBackend, LockErrorKind};
 use lock_postgres::PostgresStore;
-use lock_store::{AcquireRequest, Attempt, Claim, Freed, Release, Renewal, Ticket};
+use lock_store::{AcquireRequest, Attempt, Claim, Freed, Inspector as _, Release, Renewal, Ticket};
 use lock_testing::{PostgresServer, limit};
 
 use crate::support::{LONG, claim, granted, on_runtime, pid, pin, refusal, session};
@@ -197,5 +197,68 @@ fn an_advisory_lock_of_a_stranger_is_no_pin() {
         client.batch_execute("COMMIT").await.unwrap();
         store.release(&Release::new(held.clone())).await.unwrap();
         assert!(store.entry(&held.key).await.unwrap().is_none());
+    });
+}
+
+/// A name or a text that no client can read is left out, page by page, and everything else is listed.
+#[test]
+#[limit]
+fn a_name_that_no_client_can_read_keeps_no_other_out_of_the_list() {
+    on_runtime(async {
+        let server = PostgresServer::start();
+        // In SQL_ASCII every byte is a text; in WIN1252 the byte 81 stands for no character.
+        for (encoding, byte) in [("SQL_ASCII", "ff"), ("WIN1252", "81")] {
+            server.run(&format!(
+                "CREATE DATABASE {encoding} ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+            ));
+            let url = server.url().replace("/postgres", &format!("/{}", encoding.to_lowercase()));
+            let store = PostgresStore::new(&url).unwrap();
+            for key in ["a", "m", "z"] {
+                granted(&store, &claim(key, LONG)).await;
+            }
+            let (user, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
+            tokio::spawn(connection);
+            let bad = format!("convert_from('\\x{byte}'::bytea, getdatabaseencoding())");
+            let spoil = format!(
+                "INSERT INTO lock_core.lock (key, owner, token, until, since, about) \
+                   SELECT k, gen_random_uuid(), 128, now() + '1 hour', now(), '' FROM (VALUES ({bad}), ('b' || {bad}), ('n' || {bad})) v(k); \
+                 INSERT INTO lock_core.done (key, version, about, at) SELECT k, {bad}, {bad}, now() FROM (VALUES ('m'), ('n' || {bad})) v(k); \
+                 INSERT INTO lock_core.job (key, every_ms, about, started, succeeded, good, until) \
+                   SELECT k, 1000, {bad}, now(), true, now(), now() + '1 hour' FROM (VALUES ('job'), ('n' || {bad})) v(k); \
+                 INSERT INTO lock_core.lock (key, owner, token, until, since, about) \
+                   VALUES ('of another', gen_random_uuid(), 128, now() + '1 hour', now(), {bad})"
+            );
+            user.batch_execute(&spoil).await.unwrap();
+            for limit in [1, 2, 100] {
+                let (mut found, mut after) = (Vec::new(), None);
+                loop {
+                    let page = store.scan("", limit, after.as_ref()).await.unwrap();
+                    found.extend(page.entries.iter().map(|entry| entry.key.as_str().to_owned()));
+                    after = page.next;
+                    if after.is_none() {
+                        break;
+                    }
+                }
+                assert_eq!(found, ["a", "m", "z"], "{encoding}, in pages of {limit}");
+            }
+        }
+    });
+}
+
+/// A record that another program has written is left out, and everything else is listed.
+#[test]
+#[limit]
+fn a_record_that_no_lock_store_has_written_keeps_no_other_out_of_the_list() {
+    on_runtime(async {
+        let server = PostgresServer::start();
+        let store = PostgresStore::new(&server.url()).unwrap();
+        granted(&store, &claim("k", LONG)).await;
+        server.run("INSERT INTO lock_core.done (key, version, about, at) VALUES ('k', 'v1', 'nonsense', now())");
+        server.run(
+            "INSERT INTO lock_core.job (key, every_ms, about, started, succeeded, good, until) \
+             VALUES ('k', -1, 'nonsense', now(), true, now(), now() + '1 hour')",
+        );
+        let page = store.scan("", 100, None).await.unwrap();
+        assert_eq!((page.entries.len(), page.jobs.len(), page.done.len()), (1, 0, 0));
     });
 }
