@@ -103,7 +103,8 @@ impl RedisStore {
     /// some of its nodes, which tell of the others. If the addresses that they announce are reached at others, say so
     /// by `?nat=announced>reached,…`.
     ///
-    /// All take `?acks=1` (or `all`, for sentinels and clusters) or `?fsync=local` (or `1`), the default [`Durability`] of locks.
+    /// All take `?acks=1` (or `all`, for sentinels and clusters) or `?fsync=local` (or `1`), the default [`Durability`] of locks. With `?acks=0`,
+    /// a lock that a failover loses is harmless, and no warning says that replicas are not waited for.
     /// URLs over TLS take the files (PEM) of an authority that is trusted instead of the machine's, and of a
     /// client certificate: `?ca=FILE`, `?cert=FILE&cert_key=FILE`. They are read here, and again for each connection, so a renewed file
     /// is used without a restart. If a file cannot be used, that is logged, and the last good one stays. In a path, `&`, `#`, `?`, `@` and `%` are

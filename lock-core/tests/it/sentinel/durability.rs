@@ -146,7 +146,7 @@ async fn what_a_server_cannot_confirm_is_refused_and_given_back() {
     assert!(locked_keys(&pair.master).is_empty());
     for (url, says) in [
         ("redis://h?acks=all", "redis+sentinel://"),
-        ("redis://h?acks=0", "acks=1"),
+        ("redis://h?acks=256", "acks=1"),
         ("redis://h?fsync=never", "fsync=local"),
         ("redis+sentinel://h/mymaster?acks=1&fsync=1", "keep fsync"),
         ("redis://h?acks=1&acks=2", "more than one acks"),
