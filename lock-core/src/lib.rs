@@ -112,8 +112,8 @@ pub use lock_redis::{Credentials, RedisStore, RedisStoreBuilder};
 pub use lock_store::{
     AnyBackend, Clock, Deadlock, DeadlockMember, Durability, FencingToken, GrantPath, Holder, HolderInfo, IntoLockKey,
     KeyBuilder, LockBackend, LockError, LockErrorKind, LockEvent, LockEventKind, LockKey, LockLabel, LockObserver,
-    LockOptions, LockOrder, LossReason, MAX_KEY_BYTES, MAX_PERMITS, MAX_TTL, MIN_FIXED_TTL, MIN_RENEWED_TTL,
-    MemberHealth, MemberState, Mode, NodeReport, Notice, OrderInversion, OwnerId, Purpose, QuorumHealth, Renew, Result,
-    StaleToken, SyncReport, Timestamp, Wait, observe_all,
+    LockOptions, LockOrder, LossReason, MAX_KEY_BYTES, MAX_PERMITS, MAX_TTL, MIN_RENEWED_TTL, MemberHealth,
+    MemberState, Mode, NodeReport, Notice, OrderInversion, OwnerId, Purpose, QuorumHealth, Renew, Result, StaleToken,
+    SyncReport, Timestamp, Wait, observe_all,
 };
 pub use memory::MemoryStore;

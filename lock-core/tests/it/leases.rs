@@ -3,9 +3,8 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use lock_core::lease::{Lease, of_site};
-use lock_core::{
-    LockErrorKind, LockManager, LossReason, MIN_FIXED_TTL, MemoryStore, ReleaseOutcome, Wait, distributed_lock,
-};
+use lock_core::store::MIN_FIXED_TTL;
+use lock_core::{LockErrorKind, LockManager, LossReason, MemoryStore, ReleaseOutcome, Wait, distributed_lock};
 use lock_testing::{EventLog, limit};
 
 #[cfg(feature = "redis")]

@@ -12,7 +12,7 @@ use crate::template::Names;
 
 /// The shortest lease that a watchdog can renew in time, like `lock_core::MIN_RENEWED_TTL`.
 const MIN_RENEWED_TTL: Duration = Duration::from_secs(1);
-/// The shortest lease that is never renewed, like `lock_core::MIN_FIXED_TTL`.
+/// The shortest lease that is never renewed, like `lock_core::store::MIN_FIXED_TTL`.
 const MIN_FIXED_TTL: Duration = Duration::from_millis(50);
 /// The shortest period of a job, like in `lock_core`.
 const MIN_PERIOD: Duration = Duration::from_secs(1);

@@ -25,7 +25,7 @@ const BUDGETS: [(&str, usize); 13] = [
 ];
 
 /// How many names users find at `lock_core::`.
-const NAMES: usize = 86;
+const NAMES: usize = 85;
 
 fn lines_of(folder: &str) -> usize {
     let mut sources: Vec<PathBuf> = Vec::new();

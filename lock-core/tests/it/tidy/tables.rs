@@ -332,12 +332,7 @@ pub(super) const TABLES: &[Layers] = &[
     Layers {
         source: GENERATE,
         within: "generate",
-        modules: &[
-            &["names", "settings"],
-            &["panel", "rules"],
-            &["dashboard"],
-            &["packaging", "pages"],
-        ],
+        modules: &[&["names", "settings"], &["panel", "rules"], &["dashboard"], &["packaging", "pages"]],
     },
     Layers {
         source: BENCH,
