@@ -8,6 +8,7 @@ use lock_testing::{RedisServer, limit};
 
 /// They are made for every lock: what is rarely needed waits on the heap.
 #[test]
+#[limit]
 fn the_futures_of_one_server_stay_small() {
     let store = RedisStore::new("redis://127.0.0.1:1/").unwrap();
     let claim = Claim::new(LockKey::new("k").unwrap(), Duration::from_secs(1));

@@ -9,19 +9,19 @@ use super::{files, is_test, source_of};
 
 /// The folder of each crate, and its lines of Rust, Lua, SQL, shell and Python outside of tests.
 const BUDGETS: [(&str, usize); 13] = [
-    ("lock-core", 15_800),
-    ("lock-macros", 3_700),
-    ("lock-metrics", 8_100),
-    ("lockctl", 6_100),
-    ("stores/lock-store", 7_500),
-    ("stores/lock-redis", 16_600),
-    ("stores/lock-quorum", 3_200),
-    ("stores/lock-postgres", 6_600),
-    ("testing/lock-testing", 5_300),
+    ("lock-core", 15_700),
+    ("lock-macros", 3_400),
+    ("lock-metrics", 7_600),
+    ("lockctl", 5_900),
+    ("stores/lock-store", 7_000),
+    ("stores/lock-redis", 16_500),
+    ("stores/lock-quorum", 2_800),
+    ("stores/lock-postgres", 6_500),
+    ("testing/lock-testing", 5_100),
     ("dashboards", 2_500),
-    ("examples", 3_500),
-    ("lab/benches", 4_800),
-    ("lab/proof", 8_100),
+    ("examples", 3_600),
+    ("lab/benches", 4_600),
+    ("lab/proof", 7_700),
 ];
 
 /// How many names users find at `lock_core::`.
@@ -35,7 +35,12 @@ fn lines_of(folder: &str) -> usize {
     // Rust calls the folder of tests `tests`, and fixtures lie in it.
     sources.retain(|file| !is_test(file) && !file.iter().any(|part| part == "target"));
     assert!(!sources.is_empty(), "{folder} has no source");
-    sources.iter().map(|file| fs::read_to_string(file).unwrap().lines().count()).sum()
+    let lines = |file: &PathBuf| {
+        let text = fs::read_to_string(file).unwrap();
+        // Tests at the end of a file are no source either.
+        text.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or_default().lines().count()
+    };
+    sources.iter().map(lines).sum()
 }
 
 #[test]
