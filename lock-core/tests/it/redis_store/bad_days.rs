@@ -249,7 +249,7 @@ impl LockObserver for Seen {
             Notice::EvictionPolicy { policy, .. } => (*policy).to_owned(),
             Notice::Failover { .. } => "failover".to_owned(),
             // Asked for in passing.
-            Notice::Replication { .. } | Notice::Server { .. } => return,
+            Notice::Replication { .. } | Notice::Server { .. } | Notice::FailoverExposure { .. } => return,
             other => format!("{other:?}"),
         };
         self.0.lock().unwrap().push(text);

@@ -62,8 +62,12 @@ fn fault(words: &[String]) -> Option<&'static str> {
         "keys" | "smembers" | "hgetall" | "hkeys" | "hvals" | "sort" | "sinter" | "sunion" | "hrandfield" => {
             Some("has no bound")
         }
+        // For no replica it waits for nothing.
+        "wait" if words[1] == "0" => None,
         "wait" | "waitaof" | "blpop" | "brpop" | "blmove" | "blmpop" | "bzpopmin" | "bzpopmax" | "bzmpop" | "watch"
         | "monitor" => Some("holds up its session"),
+        // No session has this number.
+        "client" if words[1] == "kill" && words.last() == Some(&i64::MAX.to_string()) => None,
         "client" if matches!(&*words[1], "pause" | "kill" | "reply" | "no-evict") => {
             Some("is about the sessions of others")
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::{HolderInfo, LockBackend, LockErrorKind};
+use lock_core::{HolderInfo, LockBackend, LockErrorKind, LockKey};
 use lock_postgres::PostgresStore;
 use lock_store::{AcquireRequest, Attempt, Claim, Freed, Inspector as _, Release, Renewal, Ticket};
 use lock_testing::{PostgresServer, limit};
@@ -226,7 +226,9 @@ fn a_name_that_no_client_can_read_keeps_no_other_out_of_the_list() {
                  INSERT INTO lock_core.job (key, every_ms, about, started, succeeded, good, until) \
                    SELECT k, 1000, {bad}, now(), true, now(), now() + '1 hour' FROM (VALUES ('job'), ('n' || {bad})) v(k); \
                  INSERT INTO lock_core.lock (key, owner, token, until, since, about) \
-                   VALUES ('of another', gen_random_uuid(), 128, now() + '1 hour', now(), {bad})"
+                   VALUES ('of another', gen_random_uuid(), 128, now() + '1 hour', now(), {bad}); \
+                 INSERT INTO lock_core.waiter (key, owner, inbox, stamp, grant_ms, floor, since, confirmed, about) \
+                   SELECT 'm', gen_random_uuid(), 'nobody', 0, 1000, 0, now(), now(), about FROM (VALUES ('h|1|site|'), ({bad})) v(about)"
             );
             user.batch_execute(&spoil).await.unwrap();
             for limit in [1, 2, 100] {
@@ -241,6 +243,8 @@ fn a_name_that_no_client_can_read_keeps_no_other_out_of_the_list() {
                 }
                 assert_eq!(found, ["a", "m", "z"], "{encoding}, in pages of {limit}");
             }
+            let waiters = store.waiters(&LockKey::new("m").unwrap()).await.unwrap();
+            assert_eq!(waiters.len(), 2, "{encoding}: whoever waits is shown, also beside a text that nobody can read");
         }
     });
 }

@@ -77,7 +77,7 @@ pub(crate) async fn may_grant(server: &Node, link: &Link) -> Result<()> {
     let mut questions = redis::pipe();
     steps::try_out(&mut questions);
     let answers = link.send_all(&questions).await.map_err(|error| server.failed("acquire", &error))?;
-    match answers.into_iter().find_map(steps::refusal) {
+    match steps::refusal(answers) {
         Some(why) => Err(error::unreleasable(server.name(), &why)),
         None => {
             link.note_release(false);

@@ -111,7 +111,7 @@ impl Target {
         }
         let Introduction { mode, history, .. } = introduction;
         let cluster = mode.as_deref() == Some("cluster");
-        let refuses_release = answers.any(|answer| steps::refusal(answer).is_some());
+        let refuses_release = steps::refusal(answers).is_some();
         Ok(time.map(|time| Greeting { connection, time, client, cluster, history, refuses_release, moves: None }))
     }
 }

@@ -61,13 +61,18 @@ pub(crate) fn try_out_at(greeting: &mut Pipeline, key: &str, declared: &[&str]) 
     greeting.cmd("EVAL").arg(&MAY.text).arg(declared.len()).arg(declared).arg(format!("{key}:none"));
 }
 
-/// Reads the next of those answers: what the server or the script refused, if that is certain.
-pub(crate) fn refusal(answer: Value) -> Option<String> {
+/// Reads those three answers: what the server or a script refused, if that is certain.
+pub(crate) fn refusal(answers: impl IntoIterator<Item = Value>) -> Option<String> {
+    // The last script has no key. A service that refuses it for that reason may run the others.
+    answers.into_iter().zip([true, true, false]).find_map(|(answer, has_keys)| refused(answer, has_keys))
+}
+
+fn refused(answer: Value, has_keys: bool) -> Option<String> {
     match answer {
         Value::ServerError(error) => {
             let detail = error.details().unwrap_or_default();
             let certain = ["permissions to run", "unknown command"].iter().any(|part| detail.contains(part))
-                || services::refuses_scripts(detail);
+                || has_keys && services::refuses_scripts(detail);
             certain.then(|| format!("{} {}", error.code(), detail.split(", with args").next().unwrap_or_default()))
         }
         Value::BulkString(text) if !text.is_empty() => Some(String::from_utf8_lossy(&text).into_owned()),
