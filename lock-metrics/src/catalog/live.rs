@@ -35,7 +35,7 @@ pub(crate) static STUCK_WAITERS: Metric = Metric::new(
     MetricKind::Gauge,
     MetricUnit::Count,
     &["lock", "store", "site"],
-    "Acquires of this process that wait long for a stuck hold of this call site, or timed out within the last minute. A wait is long after 5 s, or after the lock's median wait if that is longer, but at the latest after half of its own limit.",
+    "Acquires of this process that wait long for a stuck hold of this call site, or timed out within the last minute. A wait is long after 5 s or the lock's median wait, whichever is longer, but at most half of its own limit.",
 );
 pub(crate) static WAITING_ON_HOLD: Metric = Metric::new(
     "distributed_lock_waiting_on_oldest_hold",

@@ -14,7 +14,7 @@ pub(crate) static STORE_INFO: Metric = Metric::new(
     MetricKind::Gauge,
     MetricUnit::Count,
     &["store", "server", "version", "topology"],
-    "1 for the server behind a store. The server is the start of the id of its data: Redis master_replid, which a restart and a failover change, or PostgreSQL timeline and system identifier. Absent for the in-memory store.",
+    "1 for the server behind a store, by the start of its id: Redis master_replid, which a restart and a failover change, or PostgreSQL timeline and system identifier. Absent for the in-memory store.",
 );
 pub(crate) static TOPOLOGY_CHANGES: Metric = Metric::new(
     "distributed_lock_topology_changes_total",
