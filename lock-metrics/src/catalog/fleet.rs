@@ -14,56 +14,56 @@ pub(crate) static HELD: Metric = gauge(
     "distributed_lock_inspector_held",
     MetricUnit::Count,
     &["lock", "store", "mode"],
-    "Locks that Redis holds for the whole fleet. Like all of the inspector, only from the instance that is elected.",
+    "Locks of the whole fleet in the store. Like all inspector metrics, only from the elected instance.",
 );
 pub(crate) static WAITERS: Metric = gauge(
     "distributed_lock_inspector_waiters",
     MetricUnit::Count,
     PER_LOCK,
-    "Processes in the queues of held locks in Redis; those that poll are not seen. Absent if a queue could not be read.",
+    "Processes in the queues of held locks, without those that poll. Absent if a queue could not be read.",
 );
 pub(crate) static WAITED_HOLD_START: Metric = gauge(
     "distributed_lock_inspector_waited_hold_start_timestamp_seconds",
     MetricUnit::Seconds,
     PER_SITE,
-    "When the oldest hold in Redis that processes queue for began, by the call site that holds it and by the clock of the instance that reports it; absent if there is none.",
+    "When the oldest hold with a queue began, by its call site and the clock of the reporting instance; absent if there is none.",
 );
 pub(crate) static WAITED_HOLD_WAITERS: Metric = gauge(
     "distributed_lock_inspector_waited_hold_waiters",
     MetricUnit::Count,
     PER_SITE,
-    "Processes that queue for exactly that hold; those that poll are not seen.",
+    "Processes that queue for exactly that hold, without those that poll.",
 );
 pub(crate) static OVERFLOW: Metric = Metric::new(
     "distributed_lock_inspector_label_overflow_total",
     MetricKind::Counter,
     MetricUnit::Count,
     PER_STORE,
-    "Keys that this instance counted as lock=\"other\" in its scans because there are more than 2,000 names.",
+    "Keys that scans counted as lock=\"other\", because there are more than 2,000 names.",
 );
 pub(crate) static OLDEST_HOLD: Metric = gauge(
     "distributed_lock_inspector_oldest_hold_start_timestamp_seconds",
     MetricUnit::Seconds,
     PER_LOCK,
-    "When the oldest hold in Redis began, by the clock of the instance that reports it, 0 if there is none.",
+    "When the oldest hold in the store began, by the clock of the reporting instance, 0 if there is none.",
 );
 pub(crate) static MIN_TTL: Metric = gauge(
     "distributed_lock_inspector_min_ttl_seconds",
     MetricUnit::Seconds,
     PER_LOCK,
-    "The shortest lease left among the locks held in Redis, 0 if there is none.",
+    "The shortest lease left among the held locks of the store, 0 if there is none.",
 );
 pub(crate) static KEYS_WITHOUT_TTL: Metric = gauge(
     "distributed_lock_inspector_keys_without_ttl",
     MetricUnit::Count,
     PER_LOCK,
-    "Locks in Redis that never expire: no client of this library writes such keys.",
+    "Locks in the store that never expire: this library does not write such keys.",
 );
 pub(crate) static COMMANDS: Metric = gauge(
     "distributed_lock_inspector_commands",
     MetricUnit::Count,
     PER_LOCK,
-    "Of the locks that Redis holds, those of commands under `lockctl run`: no process reports them, and none is missing.",
+    "Held locks of commands under `lockctl run`, which no process reports.",
 );
 pub(crate) static COMMANDS_STUCK: Metric = gauge(
     "distributed_lock_inspector_commands_stuck",
@@ -75,37 +75,37 @@ pub(crate) static COMMANDS_STUCK_WAITERS: Metric = gauge(
     "distributed_lock_inspector_commands_stuck_waiters",
     MetricUnit::Count,
     PER_LOCK,
-    "Processes that queue for the locks of exactly those commands; those that poll are not seen.",
+    "Processes that queue for the locks of exactly those commands, without those that poll.",
 );
 pub(crate) static OLDEST_PIN: Metric = gauge(
     "distributed_lock_inspector_oldest_pin_start_timestamp_seconds",
     MetricUnit::Seconds,
     &["lock", "store", "session"],
-    "When the oldest open transaction that has pinned the lock began, by its session in PostgreSQL; absent if there is none, and for stores without pins.",
+    "When the oldest open transaction that pins the lock began, by its PostgreSQL session; absent if there is none.",
 );
 pub(crate) static JOB_OVERDUE: Metric = gauge(
     "distributed_lock_inspector_job_overdue_seconds",
     MetricUnit::Seconds,
     PER_LOCK,
-    "For how long a run of the job that succeeds has been missing, by the clock of Redis; 0 if it is not overdue.",
+    "For how long a successful run of the job has been missing, by the clock of the store; 0 if it is not overdue.",
 );
 pub(crate) static SCAN_DURATION: Metric = gauge(
     "distributed_lock_inspector_scan_duration_seconds",
     MetricUnit::Seconds,
     PER_STORE,
-    "How long the last scan of Redis took, pauses included.",
+    "How long the last scan of the store took, including pauses.",
 );
 pub(crate) static TRUNCATED: Metric = gauge(
     "distributed_lock_inspector_truncated",
     MetricUnit::Count,
     PER_STORE,
-    "1 if the last scan of Redis ended at its budget of keys and saw only a part.",
+    "1 if the last scan of the store ended at its limit of keys and saw only a part.",
 );
 pub(crate) static LAST_SUCCESS: Metric = gauge(
     "distributed_lock_inspector_last_success_timestamp_seconds",
     MetricUnit::Seconds,
     PER_STORE,
-    "When this instance last finished a scan of Redis, 0 if it never did.",
+    "When this instance last finished a scan of the store, 0 if it never did.",
 );
 
 pub(super) static FLEET: &[&Metric] = &[

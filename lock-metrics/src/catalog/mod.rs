@@ -160,14 +160,14 @@ pub(crate) static GRANTS: Metric = Metric::new(
     MetricKind::Counter,
     MetricUnit::Count,
     &["lock", "store", "path"],
-    "Locks granted, by how the grant came about; every path but uncontended had to wait or was nested.",
+    "Locks granted, by path; every path but uncontended had to wait or was nested.",
 );
 pub(crate) static RENEWALS: Metric = Metric::new(
     "distributed_lock_renewals_total",
     MetricKind::Counter,
     MetricUnit::Count,
     &["lock", "store", "outcome"],
-    "Renewals by the watchdog; an error is tried again until the lease ends.",
+    "Renewals by the watchdog; an error is retried until the lease ends.",
 );
 pub(crate) static LOST: Metric = Metric::new(
     "distributed_lock_lost_total",
@@ -181,7 +181,7 @@ pub(crate) static RELEASES: Metric = Metric::new(
     MetricKind::Counter,
     MetricUnit::Count,
     &["lock", "store", "outcome"],
-    "Releases: awaited, by dropping the guard, without a clear answer, given up when the lease ended first, or by a shutdown.",
+    "Releases: awaited, by dropping the guard, without a clear answer, abandoned because the lease ended first, or by a shutdown.",
 );
 pub(crate) static UNLOCKED_RUNS: Metric = Metric::new(
     "distributed_lock_unlocked_runs_total",
@@ -202,7 +202,7 @@ pub(crate) static FENCING_REGRESSIONS: Metric = Metric::new(
     MetricKind::Counter,
     MetricUnit::Count,
     &["lock", "store"],
-    "Grants whose fencing token was not greater than one of the same key before: the store lost data.",
+    "Grants whose fencing token was not greater than an earlier one of the key: the store lost data.",
 );
 pub(crate) static BACKEND_ERRORS: Metric = Metric::new(
     "distributed_lock_backend_errors_total",
@@ -216,7 +216,7 @@ pub(crate) static LABEL_OVERFLOW: Metric = Metric::new(
     MetricKind::Counter,
     MetricUnit::Count,
     &["label"],
-    "Acquires of which a label is \"other\" because there are too many: 200 lock names in a store, 32 call sites of a lock and as many of its holders, 16 stores.",
+    "Acquires with a label \"other\", because there are more than 200 lock names in a store, 32 call sites or holders of a lock, or 16 stores.",
 );
 pub(crate) static WAIT: Metric = Metric::new(
     "distributed_lock_wait_seconds",
@@ -228,7 +228,7 @@ pub(crate) static WAIT: Metric = Metric::new(
     ]),
     MetricUnit::Seconds,
     &["lock", "store", "outcome", "mode"],
-    "Time from asking for the lock to the answer; an acquire that did not want to wait and found it busy is left out.",
+    "Time from the request to its answer, without requests that did not wait and found the lock busy.",
 );
 pub(crate) static HOLD: Metric = Metric::new(
     "distributed_lock_hold_seconds",
@@ -237,14 +237,14 @@ pub(crate) static HOLD: Metric = Metric::new(
     ]),
     MetricUnit::Seconds,
     &["lock", "store", "mode"],
-    "Time from the grant to the release or loss, reentrant grants left out.",
+    "Time from the grant to the release or loss, without reentrant grants.",
 );
 pub(crate) static BLOCKED: Metric = Metric::new(
     "distributed_lock_blocked_seconds",
     MetricKind::Histogram(&[0.1, 2.5, 10.0]),
     MetricUnit::Seconds,
     &["lock", "store", "holder_site"],
-    "Time spent waiting, charged to the call site that held the lock last; foreign if another library did.",
+    "Time spent waiting, by the call site that held the lock last; foreign if that was another library.",
 );
 pub(crate) static RENEWAL_LATENESS: Metric = Metric::new(
     "distributed_lock_renewal_lateness_seconds",
@@ -258,7 +258,7 @@ pub(crate) static LEASE_RATIO: Metric = Metric::new(
     MetricKind::Histogram(&[0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]),
     MetricUnit::Ratio,
     &["lock", "store"],
-    "Share of the lease, as it was granted or last renewed, that was left when a renewal succeeded.",
+    "Share of the lease that was left when a renewal succeeded.",
 );
 pub(crate) static COMMAND: Metric = Metric::new(
     "distributed_lock_backend_command_seconds",
@@ -274,7 +274,7 @@ pub(crate) static STUCK_AFTER: Metric = Metric::new(
     MetricKind::Gauge,
     MetricUnit::Seconds,
     &["lock", "store", "site"],
-    "The age at which a hold of this call site counts as stuck; the largest, if its requests differ. Absent if it never does.",
+    "The age at which a hold of this call site counts as stuck; the largest, if its requests differ. Absent if it is never stuck.",
 );
 pub(crate) static TTL: Metric = Metric::new(
     "distributed_lock_ttl_seconds",
@@ -288,7 +288,7 @@ pub(crate) static SITE_INFO: Metric = Metric::new(
     MetricKind::Gauge,
     MetricUnit::Count,
     &["lock", "store", "site", "function"],
-    "Call sites of a lock, always 1; the function is that of the attribute, empty elsewhere.",
+    "Call sites of a lock, always 1; with the function under the attribute, else empty.",
 );
 pub(crate) static CONNECTED: Metric = Metric::new(
     "distributed_lock_backend_connected",
@@ -302,7 +302,7 @@ pub(crate) static EVICTION_POLICY: Metric = Metric::new(
     MetricKind::Gauge,
     MetricUnit::Count,
     &["backend", "policy"],
-    "Nodes that may evict locks under memory pressure, with their maxmemory-policy; always 1, absent where it is noeviction, and for PostgreSQL, which never evicts.",
+    "Always 1 for a server whose maxmemory-policy may evict locks; absent with noeviction, and for PostgreSQL, which never evicts.",
 );
 static CATALOG: &[&Metric] = &[
     &ACQUISITIONS,

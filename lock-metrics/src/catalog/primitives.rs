@@ -7,21 +7,21 @@ pub(crate) static PERMITS_LIMIT: Metric = Metric::new(
     MetricKind::Gauge,
     MetricUnit::Count,
     &["lock", "store", "site"],
-    "The number of permits that this call site last asked for; absent for one that asks for another number by key.",
+    "The number of permits that this call site last asked for; absent if the number depends on the key.",
 );
 pub(crate) static STRIPES: Metric = Metric::new(
     "distributed_lock_stripes",
     MetricKind::Gauge,
     MetricUnit::Count,
     &["lock", "store"],
-    "The number of stripes of a lock that has some: processes with different numbers do not exclude each other.",
+    "The number of stripes of a striped lock; processes with different numbers do not exclude each other.",
 );
 pub(crate) static LEADER: Metric = Metric::new(
     "distributed_lock_leader",
     MetricKind::Gauge,
     MetricUnit::Count,
     &["lock", "store"],
-    "Elections that this process leads now; 0 for one in which it has only stood.",
+    "Elections that this process leads now; 0 if it was only a candidate.",
 );
 pub(crate) static CANDIDATES: Metric = Metric::new(
     "distributed_lock_candidates",
@@ -35,35 +35,35 @@ pub(crate) static CANDIDATES_LED: Metric = Metric::new(
     MetricKind::Gauge,
     MetricUnit::Count,
     &["lock", "store"],
-    "Of those candidates, the ones to which the store named a leader that uses this library.",
+    "Candidates of this process to which the store named a leader that uses this library.",
 );
 pub(crate) static JOB_LAST_SUCCESS: Metric = Metric::new(
     "distributed_lock_last_success_timestamp_seconds",
     MetricKind::Gauge,
     MetricUnit::Seconds,
     &["lock", "store"],
-    "When this process last finished a run of the job, and not with an error, by the clock of the store; 0 if it never did.",
+    "When this process last finished a run of the job without an error, by the clock of the store; 0 if it never did.",
 );
 pub(crate) static JOB_PERIOD: Metric = Metric::new(
     "distributed_lock_job_period_seconds",
     MetricKind::Gauge,
     MetricUnit::Seconds,
     &["lock", "store"],
-    "The period of a job that runs at most once in it; the longest, if call sites differ.",
+    "The period in which a job runs at most once; the longest, if call sites differ.",
 );
 pub(crate) static DEADLOCKS: Metric = Metric::new(
     "distributed_lock_deadlocks_total",
     MetricKind::Counter,
     MetricUnit::Count,
     &["role"],
-    "How often a task found that it and others wait for each other: the victim gives way, a member waits on.",
+    "How often a task was in a deadlock: the victim gets an error, a member continues to wait.",
 );
 pub(crate) static ORDER_INVERSIONS: Metric = Metric::new(
     "distributed_lock_order_inversions_total",
     MetricKind::Counter,
     MetricUnit::Count,
     &["lock", "store"],
-    "How often the lock was first taken under another that is also taken under it; 0 unless the order is watched.",
+    "How often two locks were first taken in both orders; 0 unless the order is watched.",
 );
 pub(crate) static ORDER_EDGE: Metric = Metric::new(
     "distributed_lock_order_edge",

@@ -14,21 +14,21 @@ pub(crate) static NOW: Metric = Metric::new(
     MetricKind::Gauge,
     MetricUnit::Seconds,
     &[],
-    "The time by the clock of all other timestamps of this process: ages are differences to it.",
+    "The time by the clock of this process: an age is the difference of a timestamp to it.",
 );
 pub(crate) static STORE_NOW: Metric = Metric::new(
     "distributed_lock_store_now_timestamp_seconds",
     MetricKind::Gauge,
     MetricUnit::Seconds,
     &["store"],
-    "The time by the clock of the store, as the last grant to this process told it; by the own clock before the first.",
+    "The time by the clock of the store, from the last grant; before the first grant, by the clock of the process.",
 );
 pub(crate) static START: Metric = Metric::new(
     "distributed_lock_start_timestamp_seconds",
     MetricKind::Gauge,
     MetricUnit::Seconds,
     &[],
-    "When this process began to count: what its totals show is younger than that.",
+    "When this process began to count.",
 );
 pub(crate) static SAMPLER_LAST_RUN: Metric = Metric::new(
     "distributed_lock_sampler_last_run_timestamp_seconds",

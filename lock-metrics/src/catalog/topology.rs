@@ -7,35 +7,35 @@ pub(crate) static FAILOVERS: Metric = Metric::new(
     MetricKind::Counter,
     MetricUnit::Count,
     &["backend"],
-    "How often another server took over a node, or it was started again: its data had another history, and locks may be missing. 0 for PostgreSQL, whose failovers change the server in store_info.",
+    "How often another server took over, or the server was restarted: locks may be missing. 0 for PostgreSQL, whose failovers change the server in store_info.",
 );
 pub(crate) static STORE_INFO: Metric = Metric::new(
     "distributed_lock_store_info",
     MetricKind::Gauge,
     MetricUnit::Count,
     &["store", "server", "version", "topology"],
-    "1 for the server behind a store, as this process finds it: the first digits of the id of its data (of Redis master_replid, which a restart and a failover change; of PostgreSQL timeline and system identifier); absent for the in-memory store.",
+    "1 for the server behind a store, by the start of its id: Redis master_replid, which a restart and a failover change, or PostgreSQL timeline and system identifier. Absent for the in-memory store.",
 );
 pub(crate) static TOPOLOGY_CHANGES: Metric = Metric::new(
     "distributed_lock_topology_changes_total",
     MetricKind::Counter,
     MetricUnit::Count,
     &["backend", "change"],
-    "How often it changed who serves which locks.",
+    "How often the servers of the locks changed.",
 );
 pub(crate) static REDIRECTIONS: Metric = Metric::new(
     "distributed_lock_redirections_total",
     MetricKind::Counter,
     MetricUnit::Count,
     &["backend", "kind"],
-    "How often a master of a cluster sent a command elsewhere, or had it sent again.",
+    "How often a master of a cluster redirected a command, or asked for a retry.",
 );
 pub(crate) static SLOTS_OPEN: Metric = Metric::new(
     "distributed_lock_slots_open",
     MetricKind::Gauge,
     MetricUnit::Count,
     &["backend"],
-    "Slots that the master of a cluster is giving away or taking over: new locks in them have to wait.",
+    "Slots that are being moved from or to a master of a cluster: new locks in them wait.",
 );
 pub(crate) static REPLICAS: Metric = Metric::new(
     "distributed_lock_replicas",
@@ -49,7 +49,7 @@ pub(crate) static MIN_REPLICAS: Metric = Metric::new(
     MetricKind::Gauge,
     MetricUnit::Count,
     &["backend"],
-    "Without how many connected replicas the node refuses writes (min-replicas-to-write).",
+    "The number of connected replicas without which the node refuses writes (min-replicas-to-write).",
 );
 pub(crate) static FAILOVER_EXPOSED: Metric = Metric::new(
     "distributed_lock_failover_exposed",
@@ -63,7 +63,7 @@ pub(crate) static CONFIRM: Metric = Metric::new(
     MetricKind::Histogram(&[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0]),
     MetricUnit::Seconds,
     &["backend"],
-    "Time until replicas or disks had confirmed what the node had executed, or had not.",
+    "Time until replicas or disks confirmed a command, or the wait for them ended.",
 );
 pub(crate) static CONFIRM_SHORTFALLS: Metric = Metric::new(
     "distributed_lock_confirm_shortfalls_total",
@@ -77,7 +77,7 @@ pub(crate) static QUORUM_MEMBERS: Metric = Metric::new(
     MetricKind::Gauge,
     MetricUnit::Count,
     &["backend", "state"],
-    "Members of the quorum: those that count, those that do not yet because they lost their data, those away, and those where a list is in use that does not fit.",
+    "Members of the quorum by state: counted, excluded because they lost their data, away, or disagrees about the list of members.",
 );
 pub(crate) static QUORUM_MAJORITY: Metric = Metric::new(
     "distributed_lock_quorum_majority",
@@ -91,19 +91,19 @@ pub(crate) static QUORUM_DEGRADED_HOLDS: Metric = Metric::new(
     MetricKind::Gauge,
     MetricUnit::Count,
     &["backend"],
-    "Locks that this process holds, and that not every member of the quorum confirmed when they were last renewed.",
+    "Held locks that not every member of the quorum confirmed at the last renewal.",
 );
 pub(crate) static QUORUM_REPAIRS: Metric = Metric::new(
     "distributed_lock_quorum_repairs_total",
     MetricKind::Counter,
     MetricUnit::Count,
     &["backend"],
-    "Claims that a member of a quorum had lost, and was given again.",
+    "Claims that were written again to a member of a quorum that had lost them.",
 );
 pub(crate) static QUORUM_ROUNDS: Metric = Metric::new(
     "distributed_lock_quorum_rounds_total",
     MetricKind::Counter,
     MetricUnit::Count,
     &["backend", "phase"],
-    "Rounds of votes: the first of each attempt, and the second where the members had given different tokens.",
+    "Rounds of votes: the first of each attempt, and the second if members gave different tokens.",
 );
