@@ -32,9 +32,11 @@ pub(crate) fn advice(refusal: &str) -> Option<&'static str> {
     REFUSALS.iter().find(|(part, _)| refusal.contains(part)).map(|(_, advice)| *advice)
 }
 
-/// Returns whether a service refuses every script of this library, by its answer to one of them.
-pub(crate) fn refuses_scripts(refusal: &str) -> bool {
-    advice(refusal).is_some() && !refusal.contains(CROSSES) && !refusal.contains(ZERO_KEYS)
+/// Returns whether a service refuses every script of this library, by its answer to one of them. If that one has no keys, a service
+/// that checks texts may refuse it for that reason.
+pub(crate) fn refuses_scripts(refusal: &str, has_keys: bool) -> bool {
+    let is_certain = advice(refusal).is_some_and(|advice| has_keys || advice != CHECKED);
+    is_certain && !refusal.contains(CROSSES) && !refusal.contains(ZERO_KEYS)
 }
 
 /// Returns whether a refusal is one of a script over several slots.

@@ -53,8 +53,11 @@ impl Probe {
         Self { target, open: None, silent: 0, key, channel: inbox_channel(&format!("doctor-{own}")) }
     }
 
-    /// Opens the connection. A later question opens it again if it has ended.
+    /// Opens the connection, if it is not open. A later question opens it again if it has ended.
     pub(super) async fn connect(&mut self) -> Result<()> {
+        if self.open.is_some() {
+            return Ok(());
+        }
         let (sender, pushes) = unbounded_channel();
         let config = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
         let config = config.set_push_sender(sender);

@@ -73,7 +73,7 @@ async fn at(target: &Target) -> Servers {
         return Servers::none(failed("server", &error));
     }
     if about.mode.as_deref() != Some("cluster") {
-        return Servers::one(target.clone());
+        return Servers { masters: vec![probe], ..Servers::default() };
     }
     match topology(&mut probe).await {
         Ok(topology) => of_cluster(&topology, &probe, &Nat::default(), true),

@@ -63,7 +63,7 @@ pub(crate) fn try_out_at(greeting: &mut Pipeline, key: &str, declared: &[&str]) 
 
 /// Reads those three answers: what the server or a script refused, if that is certain.
 pub(crate) fn refusal(answers: impl IntoIterator<Item = Value>) -> Option<String> {
-    // The last script has no key. A service that refuses it for that reason may run the others.
+    // The last script has no key.
     answers.into_iter().zip([true, true, false]).find_map(|(answer, has_keys)| refused(answer, has_keys))
 }
 
@@ -72,7 +72,7 @@ fn refused(answer: Value, has_keys: bool) -> Option<String> {
         Value::ServerError(error) => {
             let detail = error.details().unwrap_or_default();
             let certain = ["permissions to run", "unknown command"].iter().any(|part| detail.contains(part))
-                || has_keys && services::refuses_scripts(detail);
+                || services::refuses_scripts(detail, has_keys);
             certain.then(|| format!("{} {}", error.code(), detail.split(", with args").next().unwrap_or_default()))
         }
         Value::BulkString(text) if !text.is_empty() => Some(String::from_utf8_lossy(&text).into_owned()),
