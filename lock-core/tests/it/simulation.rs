@@ -7,6 +7,7 @@ mod recorder;
 mod sets;
 mod shares;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -301,12 +302,21 @@ fn nobody_waits_in_vain_while_nothing_fails() {
     run_all(Mode::Calm);
 }
 
+/// Names each token by its rank: tokens come from the time of day, which no seed decides.
+fn by_rank(trace: &[String]) -> Vec<String> {
+    let token = |word: &str| word.parse::<u64>().ok().filter(|number| *number > 1 << 60);
+    let tokens: BTreeSet<u64> = trace.iter().flat_map(|line| line.split(' ')).filter_map(token).collect();
+    let named =
+        |word: &str| token(word).map_or_else(|| word.to_owned(), |it| format!("t{}", tokens.range(..it).count()));
+    trace.iter().map(|line| line.split(' ').map(named).collect::<Vec<_>>().join(" ")).collect()
+}
+
 #[test]
 #[limit(300)]
 fn the_same_seed_gives_the_same_trace() {
     for seed in seeds().take(12) {
         for mode in [Mode::Short, Mode::Long, Mode::Calm] {
-            let [first, second] = [(); 2].map(|()| simulate(seed, mode, None, |memory| memory).trace);
+            let [first, second] = [(); 2].map(|()| by_rank(&simulate(seed, mode, None, |memory| memory).trace));
             let differs = first.iter().zip(&second).position(|(one, other)| one != other);
             assert_eq!((differs, first.len()), (None, second.len()), "{mode:?}, LOCK_TEST_SEED={seed}");
         }

@@ -110,7 +110,7 @@ impl Acquire {
             _ => None,
         };
         // A holder of this process is known without a look.
-        let turn = if here.is_some() { Some(now) } else { turn_to_look(now) };
+        let turn = if here.is_some() { Some(now) } else { turn_to_look(next_look(self.engine()), now) };
         let Some(turn) = turn else {
             self.tell_at = now.after(jitter(AHEAD, AHEAD * 2));
             return;
@@ -200,17 +200,21 @@ async fn look(engine: &Arc<Engine>, key: &LockKey, caller: Caller, owner: Option
     engine.bounded("holder", key, until, engine.route(caller, asked)).await
 }
 
-/// Returns when this process may look at a store next. `None` if too many looks are planned already.
-fn turn_to_look(now: Timestamp) -> Option<Timestamp> {
+/// Where the turns to look are counted: for the whole process. A clock of a runtime, as tests have it, shares its times with no
+/// other clock, so its turns are counted apart.
+fn next_look(engine: &Engine) -> &AtomicU64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
+    if engine.clock.is_system() { &NEXT } else { &engine.next_look }
+}
+
+/// Returns when the next look at a store may come. `None` if too many looks are planned already.
+fn turn_to_look(next_look: &AtomicU64, now: Timestamp) -> Option<Timestamp> {
     let plan = |next: u64| {
-        let next = Timestamp::from_nanos(next);
-        // Tests have clocks of their own, which may be far behind. No plan of this clock reaches so far.
-        let next = if next > now.after(AHEAD + APART) { now } else { next.max(now) };
+        let next = Timestamp::from_nanos(next).max(now);
         (next <= now.after(AHEAD)).then_some(next)
     };
     let after = |next| plan(next).map(|at| at.after(APART).as_nanos());
-    NEXT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, after).ok().and_then(plan)
+    next_look.fetch_update(Ordering::Relaxed, Ordering::Relaxed, after).ok().and_then(plan)
 }
 
 #[cfg(test)]

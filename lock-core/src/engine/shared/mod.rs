@@ -55,6 +55,8 @@ pub(crate) struct Engine {
     pub(crate) newest_tokens: NewestTokens,
     /// Whether a lease of this process has ever shared its lock.
     pub(crate) shares: AtomicBool,
+    /// When a waiter may look at the store next, if the clock is of a runtime and not of the machine.
+    pub(crate) next_look: AtomicU64,
     /// Background work for the keeper.
     jobs: UnboundedSender<BoxFuture<'static, ()>>,
     /// Background work that must not be lost when the program ends.
@@ -115,6 +117,7 @@ impl Engine {
             observers,
             newest_tokens: NewestTokens::default(),
             shares: AtomicBool::new(false),
+            next_look: AtomicU64::new(0),
             jobs,
             pending: Pending::default(),
             room: Room::default(),

@@ -160,6 +160,13 @@ impl Clock {
         Self(Source::Runtime(Arc::new(RuntimeClock { handle, origin })))
     }
 
+    /// Returns whether this is the machine's clock.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn is_system(&self) -> bool {
+        matches!(self.0, Source::Boot)
+    }
+
     /// Returns the present time.
     #[must_use]
     pub fn now(&self) -> Timestamp {
