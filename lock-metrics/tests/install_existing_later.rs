@@ -43,5 +43,5 @@ fn a_recorder_that_comes_later_is_told_everything() {
     assert_eq!(seen.get("acquisitions_total", &[("lock", "lock"), ("outcome", "acquired")]), 2.0);
     assert_eq!(seen.get("hold_seconds_sum", &[("lock", "lock")]), 4.0);
     assert_eq!(seen.get("hold_seconds_bucket", &[("lock", "lock"), ("le", "2.5")]), 1.0);
-    assert_eq!(seen.helps["distributed_lock_held"], "Locks that this process holds now, reentrant grants left out.");
+    assert_eq!(seen.helps["distributed_lock_held"], "Locks that this process holds now, without reentrant grants.");
 }
