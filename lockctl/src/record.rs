@@ -16,8 +16,7 @@ pub(crate) const NOTHING: &str = "-";
 
 /// Returns the identity, or enough of it to tell holders apart.
 pub(crate) fn owner(owner: OwnerId, full: bool) -> String {
-    let text = owner.to_hex();
-    if full { text } else { format!("{}…", &text[..4]) }
+    if full { owner.to_hex() } else { format!("{}…", owner.short()) }
 }
 
 pub(crate) fn json(entry: &LockEntry, full_owner: bool) -> Value {
@@ -99,11 +98,10 @@ pub(crate) fn waiter_json(waiter: &Waiter) -> Value {
 
 /// A shortened identity has another name, so that no program takes it for a complete one.
 fn identify(record: &mut Value, owner: Option<OwnerId>, full: bool) {
-    let text = owner.map(OwnerId::to_hex);
     if full {
-        record["owner"] = json!(text);
+        record["owner"] = json!(owner.map(OwnerId::to_hex));
     } else {
-        record["owner_prefix"] = json!(text.map(|text| text[..4].to_owned()));
+        record["owner_prefix"] = json!(owner.map(OwnerId::short));
     }
 }
 

@@ -32,6 +32,11 @@ pub(crate) fn within(prefix: &str, key: &LockKey) -> Result<LockKey, LockError> 
     if key.as_str().starts_with(prefix) { Ok(key.clone()) } else { LockKey::new(format!("{prefix}{key}")) }
 }
 
+/// Returns the name of a key in its namespace: a manager adds the prefix, and a key that names it already must not get it twice.
+pub(crate) fn without<'a>(prefix: &str, key: &'a LockKey) -> &'a str {
+    key.as_str().strip_prefix(prefix).unwrap_or(key.as_str())
+}
+
 pub(crate) fn owner(text: &str) -> Result<OwnerId, String> {
     let owner = OwnerId::from_hex(text).filter(|_| text.bytes().any(|digit| digit != b'0'));
     owner.ok_or_else(|| "an owner has 32 hexadecimal digits; copy it from `lockctl show KEY`".to_owned())

@@ -16,7 +16,6 @@ use crate::api::manager::LockManager;
 use crate::engine::claim::free::settled_at;
 use crate::engine::claim::spec::OnWaiting;
 use crate::engine::claim::tag::LeaseTag;
-use crate::engine::shared::Caller;
 use crate::engine::watch::watchdog;
 use lock_store::contract::backend::{AcquireRequest, Attempt};
 use lock_store::contract::event::WaitProgress;
@@ -233,9 +232,8 @@ impl LeaseRequest {
         let info = HolderInfo::new(Arc::clone(&origin.host), origin.pid, self.seen_as());
         let mut request = AcquireRequest::new(lease.claim(&self.manager), info);
         (request.repeated, request.execute_within) = (true, self.options.command_timeout());
-        let until = engine.clock.now().after(request.execute_within);
-        let command = engine.route(Caller::Async, Arc::clone(&engine.backend).try_acquire(request));
-        match engine.bounded("acquire", &lease.key, until, command).await.map_err(|error| error.with_key(&lease.key))? {
+        let (within, command) = (request.execute_within, Arc::clone(&engine.backend).try_acquire(request));
+        match held::send(engine, "acquire", &lease.key, within, command).await? {
             Attempt::Granted { token } => Ok(Lease { token: Some(token), ..lease }),
             _ => Err(LockError::lost(LossReason::Stolen).with_key(&lease.key)),
         }

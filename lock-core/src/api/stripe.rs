@@ -1,8 +1,9 @@
 //! Stripes: which stripe an id belongs to, and how many stripes a name has in this process.
 
 use std::collections::HashMap;
-use std::fmt::{self, Display, Write as _};
+use std::fmt::{Display, Write as _};
 
+use crate::engine::fnv::Fnv;
 use lock_store::types::error::{LockError, Result};
 use lock_store::types::key::LockKey;
 use lock_store::types::system::sync::Mutex;
@@ -16,16 +17,7 @@ const MAX_NAMES: usize = 10_000;
 /// Returns the stripe of an id: the 64-bit FNV-1a hash of its text, modulo the number of stripes. It is part of the
 /// protocol between processes, so it never changes.
 pub(crate) fn stripe_of(id: impl Display, count: u32) -> u32 {
-    struct Fnv(u64);
-    impl fmt::Write for Fnv {
-        fn write_str(&mut self, text: &str) -> fmt::Result {
-            for byte in text.bytes() {
-                self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-            }
-            Ok(())
-        }
-    }
-    let mut hash = Fnv(0xcbf2_9ce4_8422_2325);
+    let mut hash = Fnv::new();
     // This writer never fails. If a `Display` fails, the text that it wrote so far counts.
     let _ = write!(hash, "{id}");
     // Less than `count`.

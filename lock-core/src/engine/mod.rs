@@ -4,6 +4,7 @@
 pub(crate) mod acquire;
 pub(crate) mod claim;
 pub(crate) mod context;
+pub(crate) mod fnv;
 pub(crate) mod gate;
 pub(crate) mod handle;
 pub(crate) mod hold;

@@ -8,13 +8,12 @@ use serde_json::json;
 use crate::audit;
 use crate::end::{End, Failure, complain};
 use crate::output::Output;
+use crate::values;
 
 /// Forgets that the work under a lock is done for a version.
 pub(crate) async fn forget(url: &str, key: &LockKey, version: &JobVersion, out: &mut Output) -> Result<End, Failure> {
     let locks = LockManager::builder_for(url).and_then(LockManagerBuilder::build).map_err(Failure::Url)?;
-    // A key that names its namespace itself is not given it twice.
-    let name = key.as_str().strip_prefix(locks.key_prefix()).unwrap_or(key.as_str());
-    let forgotten = locks.forget_done(name, version.as_str()).await;
+    let forgotten = locks.forget_done(values::without(locks.key_prefix(), key), version.as_str()).await;
     let outcome = match &forgotten {
         Ok(true) => "forgotten",
         Ok(false) => "not_done",

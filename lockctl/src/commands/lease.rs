@@ -15,15 +15,15 @@ use serde_json::json;
 use crate::args::{Acquire, LeaseArgs};
 use crate::end::{End, Failure, complain, flush};
 use crate::output::Output;
-use crate::{audit, waiting};
+use crate::{audit, values, waiting};
 
 fn manager(url: &str) -> Result<LockManager, Failure> {
     LockManager::builder_for(url).and_then(LockManagerBuilder::build).map_err(Failure::Url)
 }
 
-/// Names a lease. A key that names its namespace itself is not given it twice. The key is its own family, as in `run`.
+/// Names a lease. The key is its own family, as in `run`.
 fn request(locks: &LockManager, key: &LockKey, holder: &str) -> LeaseRequest {
-    let name = key.as_str().strip_prefix(locks.key_prefix()).unwrap_or(key.as_str());
+    let name = values::without(locks.key_prefix(), key);
     locks.lease(LockKey::new(name).map(|key| key.with_label(LockLabel::new(name.to_owned())))).holder(holder)
 }
 
@@ -115,8 +115,7 @@ async fn not_held(
 }
 
 async fn found(locks: &LockManager, key: &LockKey) -> Result<Option<Holder>, Failure> {
-    let name = key.as_str().strip_prefix(locks.key_prefix()).unwrap_or(key.as_str());
-    Ok(locks.holder(name).await?)
+    Ok(locks.holder(values::without(locks.key_prefix(), key)).await?)
 }
 
 /// Names a holder: a lease by the name that it goes by, anything else as it describes itself.
@@ -162,7 +161,7 @@ pub(crate) async fn release(
         return Ok(End::NotFound);
     }
     let fleet = FleetReader::new(url).map_err(Failure::Url)?;
-    let key = crate::values::within(fleet.key_prefix(), key)?;
+    let key = values::within(fleet.key_prefix(), key)?;
     // Records who asked and why, and tells the process of that holder.
     match fleet.release(&key, owner, &audit::actor(), reason).await? {
         Freed::Released if out.is_json() => {

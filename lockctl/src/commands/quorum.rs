@@ -18,9 +18,7 @@ use lock_core::store::text::visible;
 /// Shows what each node says of a key.
 pub(crate) async fn sync(url: &str, key: &LockKey, out: &mut Output) -> Result<End, Failure> {
     let locks = LockManager::builder_for(url).and_then(LockManagerBuilder::build).map_err(Failure::Url)?;
-    // A key that names its namespace itself is not given it twice.
-    let name = key.as_str().strip_prefix(locks.key_prefix()).unwrap_or(key.as_str());
-    let report = locks.sync(name).await?;
+    let report = locks.sync(values::without(locks.key_prefix(), key)).await?;
     if out.is_json() {
         out.document(&document(key, &report))?;
     } else {

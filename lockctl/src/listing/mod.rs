@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::args::{Filter, Scope};
 use crate::record;
+use crate::values;
 use lock_core::store::text::{human, visible};
 
 /// Every lock that a scan found.
@@ -61,7 +62,7 @@ pub(crate) async fn key_of_name(fleet: &FleetReader, key: &LockKey) -> Result<Op
     if fleet.entry(key).await?.is_some() {
         return Ok(None);
     }
-    let name = key.as_str().strip_prefix(fleet.key_prefix()).unwrap_or(key.as_str());
+    let name = values::without(fleet.key_prefix(), key);
     let mut listing = scan(fleet, &Scope { prefix: None, max_keys: NAMED }).await?;
     listing.entries.retain(|entry| entry.holder.lock() == Some(name));
     Ok(listing.entries.first().map(|entry| (entry.key.clone(), listing.entries.len())))

@@ -15,6 +15,7 @@ use crate::end::{SET_IT, complain, run_to_end};
 use crate::run::running::{self, Outcome, killed_by};
 use crate::run::signals::Events;
 use crate::run::{BUSY, LOST, NOT_EXECUTABLE, PATIENCE, UNAVAILABLE};
+use crate::values;
 use crate::waiting;
 
 /// Takes the lock, runs the command, and returns the exit code.
@@ -118,9 +119,9 @@ async fn marked(guard: &LockGuard, version: &JobVersion) -> u8 {
     if error.kind() == LockErrorKind::Lost { LOST } else { UNAVAILABLE }
 }
 
-/// Returns the key of the lock: the manager adds the namespace, and it may have been given with it.
+/// Returns the key of the lock in its namespace.
 fn key(locks: &LockManager, wanted: &Run) -> String {
-    wanted.key.as_str().strip_prefix(locks.key_prefix()).unwrap_or(wanted.key.as_str()).to_owned()
+    values::without(locks.key_prefix(), &wanted.key).to_owned()
 }
 
 async fn take(locks: &LockManager, wanted: &Run) -> Result<LockGuard, LockError> {

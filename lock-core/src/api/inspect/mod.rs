@@ -288,8 +288,7 @@ impl FleetReader {
         };
         let (node, key) = (at.as_ref().map_or(self.node(), AnyBackend::name), key.as_str());
         let Revocation { from, actor, reason, .. } = revocation;
-        let owner = if let RevokeFrom::Owner(owner) = from { Some(owner.to_hex()) } else { None };
-        let owner = owner.as_ref().map(|digits| &digits[..4]);
+        let owner = if let RevokeFrom::Owner(owner) = from { Some(owner.short()) } else { None };
         tracing::warn!(
             target: "lock_core::audit",
             action = "release", node, key, owner, actor = actor.as_str(), reason = reason.as_str(), outcome,

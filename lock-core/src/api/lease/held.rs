@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use crate::api::manager::LockManager;
 use crate::engine::claim::free::ReleaseOutcome;
-use crate::engine::shared::Caller;
-use lock_store::contract::backend::{Claim, Freed, Release, Renewal};
+use crate::engine::shared::{Caller, Engine};
+use lock_store::contract::backend::{BoxFuture, Claim, Freed, Release, Renewal};
 use lock_store::types::error::{LockError, LossReason, Result};
 use lock_store::types::fencing::FencingToken;
 use lock_store::types::key::LockKey;
@@ -51,13 +51,12 @@ impl Lease {
     /// Safe. It is then unknown whether the lease was renewed.
     pub async fn renew(&mut self, locks: &LockManager) -> Result<()> {
         let (engine, now) = (locks.engine_here()?, wall_clock());
-        let until = engine.clock.now().after(command_timeout(self.ttl));
         let asked = Arc::clone(&engine.backend).renew(vec![self.claim(locks)]);
-        let command = engine.route(Caller::Async, Box::pin(async move { Ok(asked.await) }));
-        let answers = engine.bounded("renew", &self.key, until, command).await;
-        let no_answer = || Err(LockError::unavailable("the store gave no answer"));
-        let answer = answers.and_then(|mut answers| answers.pop().unwrap_or_else(no_answer));
-        if answer.map_err(|error| error.with_key(&self.key))? == Renewal::Lost {
+        let command = Box::pin(async move {
+            let no_answer = || Err(LockError::unavailable("the store gave no answer"));
+            asked.await.pop().unwrap_or_else(no_answer)
+        });
+        if send(engine, "renew", &self.key, command_timeout(self.ttl), command).await? == Renewal::Lost {
             return Err(LockError::lost(self.loss(now)).with_key(&self.key));
         }
         self.expires_at = self.expires_at.max(now + self.ttl);
@@ -76,11 +75,8 @@ impl Lease {
     /// Safe. It is then unknown whether the lease was released.
     pub async fn release(&self, locks: &LockManager) -> Result<ReleaseOutcome> {
         let (engine, now) = (locks.engine_here()?, wall_clock());
-        let until = engine.clock.now().after(command_timeout(self.ttl));
-        let release = Release::new(self.claim(locks));
-        let command = engine.route(Caller::Async, Arc::clone(&engine.backend).release(release));
-        let freed = engine.bounded("release", &self.key, until, command).await;
-        Ok(match freed.map_err(|error| error.with_key(&self.key))? {
+        let command = Arc::clone(&engine.backend).release(Release::new(self.claim(locks)));
+        Ok(match send(engine, "release", &self.key, command_timeout(self.ttl), command).await? {
             Freed::Released => ReleaseOutcome::Released,
             Freed::NotHeld => ReleaseOutcome::AlreadyLost(self.loss(now)),
         })
@@ -96,4 +92,17 @@ impl Lease {
     fn loss(&self, now: SystemTime) -> LossReason {
         if now >= self.expires_at { LossReason::Expired } else { LossReason::Stolen }
     }
+}
+
+/// Sends a command for a lease to the store, and waits so long for the answer.
+pub(super) async fn send<T: Send + 'static>(
+    engine: &Engine,
+    op: &'static str,
+    key: &LockKey,
+    within: Duration,
+    command: BoxFuture<'static, Result<T>>,
+) -> Result<T> {
+    let until = engine.clock.now().after(within);
+    let routed = engine.route(Caller::Async, command);
+    engine.bounded(op, key, until, routed).await.map_err(|error| error.with_key(key))
 }

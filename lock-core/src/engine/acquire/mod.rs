@@ -319,6 +319,26 @@ impl Acquire {
         }
     }
 
+    /// Remembers the holder of the lock, and emits an event when it changes.
+    fn contended(&mut self, holder: Option<Holder>) {
+        let seen = |holder: &Option<Holder>| holder.as_ref().map(|holder| (holder.owner, holder.token));
+        let news = self.holder.is_none() || seen(&self.holder) != seen(&holder);
+        self.holder = holder;
+        if news && self.spec.options.wait != Wait::None {
+            self.spec.events.emit(LockEventKind::Contended { holder: self.holder.as_ref() });
+        }
+    }
+
+    /// Returns the error of a wait that ended without a grant. If the last command to the store failed, that is the
+    /// reason.
+    fn interrupted(&mut self, why: Interrupted) -> LockError {
+        match (why, self.out_of_reach.take()) {
+            (Interrupted::Closed, _) => self.engine().refusal(),
+            (Interrupted::TimedOut, Some(error)) => error,
+            (Interrupted::TimedOut, None) => self.spec.events.mode.timed_out(self.waited(), self.holder.clone()),
+        }
+    }
+
     fn emit_end(&self, kind: LockEventKind<'_>) {
         trace::ended(&self.span, &kind);
         self.spec.events.emit(kind);

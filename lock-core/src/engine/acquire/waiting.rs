@@ -14,8 +14,8 @@ use crate::engine::claim::spec::{LockSpec, OnWaiting};
 use crate::engine::claim::{ClaimAnswer, ClaimGuard, HolderHint, Success};
 use crate::engine::shared::{Caller, Engine, Interrupted};
 use lock_store::contract::backend::BoxFuture;
-use lock_store::contract::event::{LockEventKind, Purpose, WaitProgress};
-use lock_store::types::error::{LockError, LockErrorKind, Result};
+use lock_store::contract::event::{Purpose, WaitProgress};
+use lock_store::types::error::{LockErrorKind, Result};
 use lock_store::types::key::LockKey;
 use lock_store::types::options::Wait;
 use lock_store::types::owner::{Holder, OwnerId};
@@ -147,26 +147,6 @@ impl Acquire {
                 let _ = catch_unwind(AssertUnwindSafe(|| call(&progress)));
             }
         }));
-    }
-
-    /// Remembers the holder of the lock, and emits an event when it changes.
-    pub(super) fn contended(&mut self, holder: Option<Holder>) {
-        let seen = |holder: &Option<Holder>| holder.as_ref().map(|holder| (holder.owner, holder.token));
-        let news = self.holder.is_none() || seen(&self.holder) != seen(&holder);
-        self.holder = holder;
-        if news && self.spec.options.wait != Wait::None {
-            self.spec.events.emit(LockEventKind::Contended { holder: self.holder.as_ref() });
-        }
-    }
-
-    /// Returns the error of a wait that ended without a grant. If the last command to the store failed, that is the
-    /// reason.
-    pub(super) fn interrupted(&mut self, why: Interrupted) -> LockError {
-        match (why, self.out_of_reach.take()) {
-            (Interrupted::Closed, _) => self.engine().refusal(),
-            (Interrupted::TimedOut, Some(error)) => error,
-            (Interrupted::TimedOut, None) => self.spec.events.mode.timed_out(self.waited(), self.holder.clone()),
-        }
     }
 }
 

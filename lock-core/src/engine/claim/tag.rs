@@ -1,5 +1,6 @@
 //! How a process recognises a lease by the name of its holder.
 
+use crate::engine::fnv::Fnv;
 use lock_store::types::key::LockKey;
 use lock_store::types::owner::OwnerId;
 
@@ -14,11 +15,10 @@ impl LeaseTag {
     /// Computes it: FNV-1a, 64 bits, of the key, the byte 0xff, which no text contains, and the name of the holder. Other
     /// processes compute the same, so it must never change.
     pub(crate) fn of(key: &LockKey, holder: &str) -> Self {
-        let bytes = key.as_str().bytes().chain([0xff]).chain(holder.bytes());
-        let hash = bytes
-            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
+        let mut hash = Fnv::new();
+        [key.as_str().as_bytes(), &[0xff], holder.as_bytes()].into_iter().for_each(|part| hash.add(part));
         let mut digits = [0; 16];
-        digits.copy_from_slice(format!("{hash:016x}").as_bytes());
+        digits.copy_from_slice(format!("{:016x}", hash.0).as_bytes());
         Self(digits)
     }
 

@@ -43,8 +43,7 @@ pub(crate) fn hold(events: &EventContext, owner: OwnerId, token: FencingToken) -
         key = events.key.as_str(),
         site = events.call_site.name,
         store = &*events.origin.store,
-        // Enough to recognise it, too little to act as the owner.
-        owner = &owner.to_hex()[..4],
+        owner = owner.short(),
         %token,
         outcome = Empty,
         otel.status_code = Empty,

@@ -61,7 +61,7 @@ pub(super) const TABLES: &[Layers] = &[
         source: CORE,
         within: "engine",
         modules: &[
-            &["gate", "report", "timer"],
+            &["fnv", "gate", "report", "timer"],
             &["lease"],
             &["shared"],
             &["claim", "watch"],
@@ -381,8 +381,8 @@ pub(super) const TABLES: &[Layers] = &[
         source: PROOF,
         within: "",
         modules: &[
-            &["mutants", "peers", "record"],
-            &["check", "kept", "model"],
+            &["peers", "record"],
+            &["check", "kept", "model", "mutants"],
             &["caller", "harness"],
             &["report"],
             &["race", "run", "spec"],

@@ -64,6 +64,15 @@ impl OwnerId {
         self.digits().into_iter().map(char::from).collect()
     }
 
+    /// Returns the first four digits: enough to recognise an owner, too little to act as it.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn short(self) -> String {
+        let mut text = self.to_hex();
+        text.truncate(4);
+        text
+    }
+
     /// Returns the digits of [`to_hex`](Self::to_hex), without an allocation.
     #[doc(hidden)]
     #[must_use]
