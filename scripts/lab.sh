@@ -18,9 +18,6 @@ cargo fmt --manifest-path lab/Cargo.toml --all --check
 step "the lab: lints"
 cargo clippy --locked --manifest-path lab/Cargo.toml --workspace --all-targets -- -D warnings
 
-RUST_TEST_THREADS="${RUST_TEST_THREADS:-6}"
-export RUST_TEST_THREADS
-
 step "the lab: tests"
 sh scripts/run-tests.sh --manifest-path lab/Cargo.toml --workspace
 

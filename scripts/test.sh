@@ -36,10 +36,6 @@ if [ "$fast" = no ]; then
     RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --all-features
 fi
 
-# Most tests wait for servers or for time and not for a processor, so more of them run at once.
-RUST_TEST_THREADS="${RUST_TEST_THREADS:-6}"
-export RUST_TEST_THREADS
-
 step "tests"
 sh scripts/run-tests.sh --workspace
 

@@ -11,7 +11,6 @@
 //! `LOCK_URL` names another store for the lock, for example Redis. `MIGRATIONS` names a folder that replaces the
 //! migrations that are compiled in.
 
-use std::borrow::Cow;
 use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
@@ -55,7 +54,7 @@ async fn start() -> Result<usize, Failure> {
     let locks = LockManager::connect(&lock_url).await?;
     let mut migrator = match env::var("MIGRATIONS") {
         Ok(folder) => Migrator::new(Path::new(&folder)).await?,
-        Err(_) => Migrator { migrations: Cow::Borrowed(&MIGRATOR.migrations), ..Migrator::DEFAULT },
+        Err(_) => sqlx::migrate!(),
     };
     migrator.set_locking(false);
     let is_pinned = lock_url.starts_with("postgres");
@@ -68,8 +67,6 @@ async fn start() -> Result<usize, Failure> {
     locks.shutdown(Duration::from_secs(1)).await;
     Ok(migrator.migrations.len())
 }
-
-static MIGRATOR: Migrator = sqlx::migrate!();
 
 /// Runs the migrations in one transaction: all of them, or none.
 async fn migrate(
@@ -84,7 +81,7 @@ async fn migrate(
     // Else the server finishes a statement whose client was killed, and the transaction keeps its lock until then.
     sqlx::raw_sql("SET LOCAL client_connection_check_interval = '1s'").execute(&mut *transaction).await?;
     if is_pinned {
-        // Nobody else is granted the lock before the commit, even if this process stands still for longer than its lease.
+        // The lock stays taken until the commit, even if this process stands still for longer than its lease.
         let pin = lock_postgres::pin(guard);
         sqlx::query(pin.text()).bind(pin.key()).bind(pin.token()).execute(&mut *transaction).await?;
     }

@@ -55,7 +55,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let runtime = tokio::runtime::Runtime::new()?;
     runtime.block_on(serve())?;
 
-    // What was not sent yet goes out now. Without this, a short program sends nothing.
+    // The providers send the rest now. Without this, a short program sends nothing.
     drop(metrics);
     tracers.shutdown()?;
     meters.shutdown()?;

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use crate::mutants::patch::Judge;
 use crate::mutants::tree::{Ended, Tree};
+use crate::peers::below;
 
 /// The faults in a run of this program that must catch a bug.
 pub(crate) struct Faults<'a> {
@@ -26,7 +27,7 @@ fn home() -> &'static Path {
 /// Plants the named bugs, or all. Returns whether each was caught, and whether nothing was found without a bug.
 pub(crate) fn run(names: &[String], faults: &Faults<'_>) -> Result<bool, String> {
     let patches = patch::chosen(&home().join("mutants"), names)?;
-    let tree = Tree::of_head(&home().join("../.."))?;
+    let tree = Tree::of_head(&below("."))?;
     let mut wrong = 0;
     let judges: BTreeSet<&Judge> = patches.iter().map(|patch| &patch.judge).collect();
     for judge in judges {
@@ -59,5 +60,5 @@ pub(crate) fn run(names: &[String], faults: &Faults<'_>) -> Result<bool, String>
 
 /// The folder with the output of each run.
 fn logs() -> PathBuf {
-    home().join("../../target/mutants")
+    below("target/mutants")
 }

@@ -12,7 +12,8 @@ pub(crate) struct Peer {
     pub(crate) command: Result<String, String>,
 }
 
-fn below(path: &str) -> PathBuf {
+/// Returns a path below the folder of the repository.
+pub(crate) fn below(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 

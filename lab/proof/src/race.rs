@@ -2,9 +2,9 @@
 //! still past the lease. The second asks for the lock meanwhile. Each adds one to a counter.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
+use crate::peers::below;
 use lock_testing::PostgresServer;
 
 /// One subject of the race: its name, its command, and the query that tells when the lease has ended. Each racer's own
@@ -27,7 +27,7 @@ pub(crate) fn run() -> Result<bool, String> {
     let this = std::env::current_exe().map_err(|error| format!("this program has no path: {error}"))?;
     let ours =
         |pins: bool| [&*this.display().to_string(), "caller", "race", &format!("pins={pins}")].map(str::to_owned);
-    let pg_lease = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/peers/pg_lease_race");
+    let pg_lease = below("target/peers/pg_lease_race");
     let mut subjects = vec![
         Subject { name: "ours, pin", command: ours(true).to_vec(), ended: OURS, keeps: true },
         Subject { name: "ours, a look instead", command: ours(false).to_vec(), ended: OURS, keeps: false },

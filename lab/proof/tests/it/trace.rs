@@ -54,8 +54,8 @@ fn what_a_store_logged_of_fifty_keys_is_a_behaviour_of_the_specification() {
     assert_eq!(output.status.code(), Some(1));
 }
 
-/// What a busy machine logged of one key: the second of two waiters has not confirmed its place for a whole lease, and the first is
-/// granted. Nobody behind it is looked at then. So the second keeps its place, and the same step must not take it out.
+/// A busy machine logged this of one key: the second of two waiters has not confirmed its place for a whole lease, and the first is
+/// granted. A grant ends the look at the queue. So the second keeps its place, and the same step must not take it out.
 #[test]
 #[limit(300)]
 fn whoever_waits_behind_a_grant_keeps_its_place_however_long_it_was_silent() {
