@@ -5,6 +5,8 @@
 
 pub mod conformance;
 mod events;
+#[cfg(unix)]
+mod freeze;
 mod history;
 mod inbox;
 mod limit;
@@ -21,6 +23,8 @@ pub use crate::servers::reply::Reply;
 pub use crate::servers::sentinel::{RedisSentinels, RedisSentinelsBuilder};
 pub use crate::servers::server::{RedisServer, RedisServerBuilder};
 pub use events::EventLog;
+#[cfg(unix)]
+pub use freeze::{freeze, thaw};
 pub use history::{History, Record, Verdict, Violation};
 pub use inbox::{Report, Reports, inbox, stand_in};
 pub use limit::{limit, within};

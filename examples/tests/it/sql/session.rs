@@ -3,6 +3,8 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
+use lock_testing::{freeze, thaw};
+
 /// A session. Statements run one after the other; an open transaction ends with it.
 pub(super) struct Session {
     child: Child,
@@ -52,14 +54,12 @@ impl Session {
 
     /// Stops the client where it is, like a process that is frozen. Its connection stays.
     pub(super) fn freeze(&self) {
-        let stopped = Command::new("kill").args(["-STOP", &self.child.id().to_string()]).status().unwrap();
-        assert!(stopped.success());
+        freeze(self.child.id());
     }
 
     /// Lets it go on.
     pub(super) fn thaw(&self) {
-        let continued = Command::new("kill").args(["-CONT", &self.child.id().to_string()]).status().unwrap();
-        assert!(continued.success());
+        thaw(self.child.id());
     }
 
     pub(super) fn run(&mut self, sql: &str) -> Vec<String> {

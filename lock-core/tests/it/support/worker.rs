@@ -5,8 +5,7 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use lock_testing::{History, Recorder, Verdict};
-use rustix::process::{Pid, Signal, kill_process};
+use lock_testing::{History, Recorder, Verdict, freeze, thaw};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
@@ -72,11 +71,11 @@ impl Worker {
     }
 
     pub(crate) fn stop(&self) {
-        self.signal(Signal::STOP);
+        freeze(self.pid());
     }
 
     pub(crate) fn resume(&self) {
-        self.signal(Signal::CONT);
+        thaw(self.pid());
     }
 
     /// Kills it as the kernel does when memory runs out, and waits until it is gone.
@@ -89,11 +88,6 @@ impl Worker {
         drop(self.orders);
         let status = tokio::time::timeout(PATIENCE, self.child.wait()).await.expect("a worker goes on and on").unwrap();
         assert!(status.success(), "{status}");
-    }
-
-    fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw).unwrap();
-        kill_process(pid, signal).unwrap();
     }
 }
 

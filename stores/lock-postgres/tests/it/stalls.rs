@@ -1,13 +1,12 @@
 //! A server that is stopped in part, a change of the table that waits, and a pool of one session for two services.
 
-use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{HolderInfo, LockBackend as _, LockManager, Renew};
 use lock_postgres::PostgresStore;
 use lock_store::{AcquireRequest, Doctor as _, Inspector as _, Release};
-use lock_testing::{PostgresServer, Stopwatch, limit};
+use lock_testing::{PostgresServer, Stopwatch, freeze, limit, thaw};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::{LONG, claim, on_runtime, pid, session};
@@ -107,10 +106,6 @@ fn two_services_share_a_pool_of_one_session() {
     });
 }
 
-fn signal(pids: &[String], name: &str) {
-    let _ = Command::new("kill").arg(format!("-{name}")).args(pids).status().unwrap();
-}
-
 /// Which processes of the server are stopped.
 #[derive(Clone, Copy, Debug)]
 enum Stopped {
@@ -157,20 +152,20 @@ fn a_server_that_is_stopped_in_part_ends_every_call() {
             // With sessions that are open, and without.
             let [open, fresh] = [(); 2].map(|()| Arc::new(PostgresStore::new(&url).unwrap()));
             calls(&open).await;
-            let postmaster: String =
-                server.run("SELECT pg_read_file('postmaster.pid')").lines().next().unwrap().to_owned();
+            let postmaster = server.run("SELECT pg_read_file('postmaster.pid')").lines().next().unwrap().to_owned();
             let sessions =
                 server.run(&format!("SELECT pid FROM pg_stat_activity WHERE application_name = '{}'", name(number)));
-            let sessions: Vec<String> = sessions.lines().map(str::to_owned).collect();
-            let pids = match stopped {
-                Stopped::Postmaster => vec![postmaster],
-                Stopped::Sessions => sessions,
-                Stopped::All => [vec![postmaster], sessions].concat(),
-            };
-            signal(&pids, "STOP");
+            let mut pids: Vec<u32> = Vec::new();
+            if !matches!(stopped, Stopped::Sessions) {
+                pids.push(postmaster.parse().unwrap());
+            }
+            if !matches!(stopped, Stopped::Postmaster) {
+                pids.extend(sessions.lines().map(|pid| pid.parse::<u32>().unwrap()));
+            }
+            pids.iter().copied().for_each(freeze);
             let [took, new] = [open, fresh].map(|store| tokio::spawn(async move { (calls(&store).await, store) }));
             let (took, new) = (took.await.unwrap(), new.await.unwrap());
-            signal(&pids, "CONT");
+            pids.into_iter().for_each(thaw);
             println!("figure: {stopped:?}: open {:?}, new {:?}", took.0, new.0);
             for (name, took) in took.0.iter().chain(&new.0) {
                 assert!(*took < Duration::from_secs(25), "{stopped:?}: {name} took {took:?}");

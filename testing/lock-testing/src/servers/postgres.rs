@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
+use crate::freeze::{freeze, thaw};
 use crate::servers::server::{free_port, wait_until};
 use lock_store::types::system::sync::Mutex;
 
@@ -245,12 +246,17 @@ impl PostgresServer {
     pub fn pause(&self, paused: bool) {
         let file = self.folder.join("data/postmaster.pid");
         let number = fs::read_to_string(file).expect("a server that runs has written its number");
-        let number: i32 = number.lines().next().and_then(|line| line.parse().ok()).expect("its first line is a number");
-        let signal = if paused { rustix::process::Signal::STOP } else { rustix::process::Signal::CONT };
-        let children = fs::read_to_string(format!("/proc/{number}/task/{number}/children")).unwrap_or_default();
-        let children = children.split_whitespace().filter_map(|child| child.parse().ok());
-        for process in std::iter::once(number).chain(children).filter_map(rustix::process::Pid::from_raw) {
-            let _ = rustix::process::kill_process(process, signal);
+        let number: u32 = number.lines().next().and_then(|line| line.parse().ok()).expect("its first line is a number");
+        let children = || fs::read_to_string(format!("/proc/{number}/task/{number}/children")).unwrap_or_default();
+        let each =
+            |signal: fn(u32)| children().split_whitespace().filter_map(|child| child.parse().ok()).for_each(signal);
+        // The parent would start new processes, so it is stopped first and goes on last.
+        if paused {
+            freeze(number);
+            each(freeze);
+        } else {
+            each(thaw);
+            thaw(number);
         }
     }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::Reply;
+use crate::freeze::{freeze, thaw};
 use crate::servers::session::Session;
 use lock_store::types::system::clock::Clock;
 use lock_store::types::system::sync::{Mutex, MutexGuard};
@@ -214,15 +215,12 @@ impl RedisServer {
 
     /// Stops the process without ending it. Connections stay open, but the server does not answer.
     pub fn pause(&self) {
-        signal(self.pid(), Signal::STOP);
-        // The signal takes effect some time after it is sent.
-        let stopped = || fs::read_to_string(format!("/proc/{}/stat", self.pid())).map(|stat| stat.contains(") T "));
-        wait_until(|| stopped().unwrap_or(true));
+        freeze(self.pid());
     }
 
     /// Resumes a paused process.
     pub fn resume(&self) {
-        signal(self.pid(), Signal::CONT);
+        thaw(self.pid());
     }
 
     /// Kills the process, and waits until it is gone.

@@ -1,19 +1,13 @@
 //! A PostgreSQL server, which clients reach directly or through a pooler in transaction mode.
 
-use std::fs;
-use std::path::Path;
-
 use fastrand::Rng;
 use lock_testing::{PostgresPooler, PostgresServer, RedisServer};
-use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::servers::{Change, Topology};
 
 pub(crate) struct Database {
     server: PostgresServer,
     pooler: Option<PostgresPooler>,
-    /// The parent of the processes that serve the sessions.
-    postmaster: u32,
 }
 
 /// Tables that locks may leave rows in: the name of the table, and a query for the rows that still count.
@@ -31,32 +25,10 @@ impl Database {
 
     pub(crate) fn start(pooled: bool) -> Self {
         let server = PostgresServer::start();
-        let child = server.run("SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'");
-        let stat = fs::read_to_string(Path::new("/proc").join(child.trim()).join("stat")).unwrap();
-        // The state and the parent follow the name in brackets.
-        let (_, after) = stat.rsplit_once(") ").unwrap();
-        let postmaster = after.split(' ').nth(1).unwrap().parse().unwrap();
         // The set of Jepsen's third workload, the same for every library.
         server.run("CREATE TABLE proof_set (key text PRIMARY KEY, elements bigint[] NOT NULL)");
         let pooler = pooled.then(|| server.pooler());
-        Self { server, pooler, postmaster }
-    }
-
-    /// Signals all processes of the server. The parent is stopped first and resumed last: it would start new processes.
-    fn signal(&self, signal: Signal) {
-        let send = |pid: u32| {
-            let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).unwrap();
-            // A session may have ended after it was listed.
-            let _ = kill_process(pid, signal);
-        };
-        if signal == Signal::STOP {
-            send(self.postmaster);
-        }
-        let children = format!("/proc/{0}/task/{0}/children", self.postmaster);
-        fs::read_to_string(children).unwrap().split_whitespace().filter_map(|pid| pid.parse().ok()).for_each(send);
-        if signal != Signal::STOP {
-            send(self.postmaster);
-        }
+        Self { server, pooler }
     }
 }
 
@@ -89,11 +61,11 @@ impl Topology for Database {
     }
 
     fn pause(&self, _: usize) {
-        self.signal(Signal::STOP);
+        self.server.pause(true);
     }
 
     fn resume(&self, _: usize) {
-        self.signal(Signal::CONT);
+        self.server.pause(false);
     }
 
     fn kill_clients(&self, _: usize) {
