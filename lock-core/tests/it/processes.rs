@@ -1,8 +1,10 @@
 //! Several processes on one server: they exclude each other, are killed and stopped, and end.
 
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use lock_testing::{RedisCluster, RedisSentinels, RedisServer, Stopwatch, limit};
+use lock_testing::{RedisCluster, RedisSentinels, RedisServer, Stopwatch, freeze, limit, thaw};
 use tokio::time::sleep;
 
 use crate::support::{
@@ -295,4 +297,22 @@ async fn a_process_whose_servers_are_away_rests() {
     let mut cluster = RedisCluster::start(3);
     let key = cluster.key_on(0, "lock:");
     rests("Cluster", &cluster.url(), &key, || (0..3).for_each(|at| cluster.kill(at))).await;
+}
+
+/// The tools of these tests: a process that was frozen does nothing, and goes on when it is thawed.
+#[test]
+#[limit]
+fn a_frozen_process_answers_after_it_was_thawed() {
+    let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut answers = BufReader::new(child.stdout.take().unwrap());
+    let state = || std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+    freeze(child.id());
+    assert!(state().contains(") T "), "{}", state());
+    child.stdin.as_ref().unwrap().write_all(b"told\n").unwrap();
+    thaw(child.id());
+    let mut answer = String::new();
+    answers.read_line(&mut answer).unwrap();
+    assert_eq!(answer, "told\n");
+    drop(child.stdin.take());
+    child.wait().unwrap();
 }

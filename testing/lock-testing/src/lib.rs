@@ -5,8 +5,6 @@
 
 pub mod conformance;
 mod events;
-#[cfg(unix)]
-mod freeze;
 mod history;
 mod inbox;
 mod limit;
@@ -17,14 +15,13 @@ mod stopwatch;
 pub use crate::servers::cluster::RedisCluster;
 #[cfg(unix)]
 pub use crate::servers::postgres::{PostgresPooler, PostgresServer};
+pub use crate::servers::process::{freeze, thaw};
 pub use crate::servers::proxy::{Direction, FaultProxy};
 pub use crate::servers::relative::RedisRelative;
 pub use crate::servers::reply::Reply;
 pub use crate::servers::sentinel::{RedisSentinels, RedisSentinelsBuilder};
 pub use crate::servers::server::{RedisServer, RedisServerBuilder};
 pub use events::EventLog;
-#[cfg(unix)]
-pub use freeze::{freeze, thaw};
 pub use history::{History, Record, Verdict, Violation};
 pub use inbox::{Report, Reports, inbox, stand_in};
 pub use limit::{limit, within};

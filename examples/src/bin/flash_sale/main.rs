@@ -19,10 +19,9 @@ mod data;
 mod ledger;
 mod processes;
 mod progress;
-mod quorum;
 mod report;
 mod sale;
-mod started;
+mod servers;
 mod stopwatch;
 
 use std::future::{pending, ready};
@@ -35,15 +34,15 @@ use lock_core::LockManager;
 use lock_metrics::MetricsHandle;
 use tokio::signal;
 
-use crate::args::{Args, Started};
+use crate::args::Args;
 use crate::check::Audit;
 use crate::data::{Data, Order};
 use crate::ledger::Ledger;
 use crate::processes::{Outcome, share};
 use crate::progress::Progress;
-use crate::quorum::Quorum;
 use crate::report::Report;
 use crate::sale::Sale;
+use crate::servers::Servers;
 use crate::stopwatch::Stopwatch;
 
 #[tokio::main]
@@ -51,11 +50,7 @@ async fn main() -> ExitCode {
     let args = Args::parse_or_exit();
     let outcome = match (args.worker, &args.ledger) {
         (Some(worker), Some(folder)) => work(&args, worker, folder).await.map(|()| ExitCode::SUCCESS),
-        _ => match args.started {
-            Some(Started::Sentinel) => started::hold_sale("sentinel", args.failover),
-            Some(Started::Cluster) => started::hold_sale("cluster", args.failover),
-            Some(Started::Quorum) | None => hold_sale(&args).await,
-        },
+        _ => hold_sale(&args).await,
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("flash_sale: {error:#}");
@@ -73,13 +68,11 @@ async fn hold_sale(args: &Args) -> Result<ExitCode> {
     let ledger = Ledger::create(folder.path(), &data.stock)?;
     let metrics = install_metrics(args)?;
     let mut args = args.clone();
-    let mut quorum = match args.started {
-        Some(Started::Quorum) => Some(Quorum::start().await?),
-        // A script has already started these servers.
-        Some(Started::Sentinel | Started::Cluster) | None => None,
-    };
-    if let Some(quorum) = &quorum {
-        args.store = quorum.url();
+    let mut servers = None;
+    if let Some(kind) = args.started {
+        let started = Servers::start(kind).await?;
+        args.store = started.url();
+        servers = Some(started);
     }
     let args = &args;
     announce(args, orders.len(), data.stock.len());
@@ -93,14 +86,14 @@ async fn hold_sale(args: &Args) -> Result<ExitCode> {
         }
     };
     let faults = async {
-        match &mut quorum {
-            Some(quorum) if args.failover => quorum.lose_a_member(orders.len(), &progress).await,
+        match &mut servers {
+            Some(servers) if args.failover => servers.lose_one(orders.len(), &progress).await,
             _ => pending().await,
         }
     };
     let Outcome { takings, times } = tokio::select! {
         outcome = progress.show_while(orders.len(), sale) => outcome?,
-        failed = faults => return Err(failed.err().unwrap_or_else(|| anyhow!("the servers ended"))),
+        () = faults => unreachable!("faults never end"),
     };
 
     let audit = Audit::of(orders, &takings.answers, &data.stock, &ledger);

@@ -103,7 +103,12 @@ pub(super) const TABLES: &[Layers] = &[
     Layers {
         source: TESTING,
         within: "servers",
-        modules: &[&["relative", "reply", "session"], &["proxy"], &["server"], &["cluster", "postgres", "sentinel"]],
+        modules: &[
+            &["process", "relative", "reply", "session"],
+            &["proxy"],
+            &["server"],
+            &["cluster", "postgres", "sentinel"],
+        ],
     },
     Layers {
         source: REDIS,

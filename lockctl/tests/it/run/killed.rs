@@ -1,6 +1,6 @@
 //! The fate of the command when a part of `lockctl` itself is killed or stopped.
 
-use lock_testing::{RedisServer, limit};
+use lock_testing::{RedisServer, freeze, limit, thaw};
 
 use crate::run::{FAMILY, is_alive, part_of, signal, start, until};
 
@@ -36,11 +36,25 @@ fn when_lockctl_is_stopped_the_command_ends_with_the_lease() {
     let mut run = start(&server, &["--ttl", "1s", "--", "sh", "-c", &format!("echo $$; {FAMILY}")]);
     let command: u32 = run.line().parse().unwrap();
     let other: u32 = run.line().parse().unwrap();
-    run.signal("STOP");
+    freeze(run.pid());
     until("what the command started is dead", || !is_alive(other));
     until("the command is dead", || !is_alive(command));
-    run.signal("CONT");
+    thaw(run.pid());
     let ended = run.end();
     ended.assert_code(76);
     assert!(ended.stderr.contains("does nothing; ending the command"), "{ended:?}");
+}
+
+#[test]
+#[limit]
+fn when_lockctl_is_stopped_the_command_has_its_grace() {
+    let server = RedisServer::start();
+    let script = "trap 'echo told; exit' TERM; echo $$; while :; do sleep 0.05; done";
+    let mut run = start(&server, &["--ttl", "1s", "--", "sh", "-c", script]);
+    let command: u32 = run.line().parse().unwrap();
+    freeze(run.pid());
+    assert_eq!(run.line(), "told", "it was killed without a signal before");
+    until("the command is dead", || !is_alive(command));
+    thaw(run.pid());
+    run.end().assert_code(76);
 }

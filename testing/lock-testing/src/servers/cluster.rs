@@ -4,7 +4,8 @@ use std::ops::Range;
 use std::thread;
 use std::time::Duration;
 
-use crate::servers::server::{RedisServer, RedisServerBuilder, wait_until};
+use crate::servers::process::wait_until;
+use crate::servers::server::{RedisServer, RedisServerBuilder};
 use crate::servers::session::Session;
 use crate::{Reply, Stopwatch};
 

@@ -3,6 +3,7 @@
 pub(crate) mod cluster;
 #[cfg(unix)]
 pub(crate) mod postgres;
+pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod relative;
 pub(crate) mod reply;

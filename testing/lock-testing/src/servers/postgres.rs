@@ -8,8 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
-use crate::freeze::{freeze, thaw};
-use crate::servers::server::{free_port, wait_until};
+use crate::servers::process::{freeze_all, thaw_all, wait_until};
+use crate::servers::server::free_port;
 use lock_store::types::system::sync::Mutex;
 
 /// The uid under which servers run if the tests run as root: they refuse to run as root.
@@ -245,19 +245,9 @@ impl PostgresServer {
     /// If the server is not running.
     pub fn pause(&self, paused: bool) {
         let file = self.folder.join("data/postmaster.pid");
-        let number = fs::read_to_string(file).expect("a server that runs has written its number");
-        let number: u32 = number.lines().next().and_then(|line| line.parse().ok()).expect("its first line is a number");
-        let children = || fs::read_to_string(format!("/proc/{number}/task/{number}/children")).unwrap_or_default();
-        let each =
-            |signal: fn(u32)| children().split_whitespace().filter_map(|child| child.parse().ok()).for_each(signal);
-        // The parent would start new processes, so it is stopped first and goes on last.
-        if paused {
-            freeze(number);
-            each(freeze);
-        } else {
-            each(thaw);
-            thaw(number);
-        }
+        let written = fs::read_to_string(file).unwrap_or_default();
+        let number = written.lines().next().and_then(|line| line.parse().ok()).expect("a running server has a number");
+        if paused { freeze_all(number) } else { thaw_all(number) }
     }
 
     /// Runs statements as the user `test`. Returns their rows, one per line, with `|` between the columns.

@@ -1,6 +1,7 @@
 //! A real master with its replicas and sentinels, started for one test.
 
-use crate::servers::server::{RedisServer, RedisServerBuilder, wait_until};
+use crate::servers::process::wait_until;
+use crate::servers::server::{RedisServer, RedisServerBuilder};
 use crate::{FaultProxy, Reply};
 
 /// The name under which the sentinels watch the master.

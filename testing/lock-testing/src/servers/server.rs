@@ -5,18 +5,11 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
-
-use rustix::process::{Pid, Signal, kill_process};
 
 use crate::Reply;
-use crate::freeze::{freeze, thaw};
+use crate::servers::process::{freeze, kill, thaw, wait_until};
 use crate::servers::session::Session;
-use lock_store::types::system::clock::Clock;
 use lock_store::types::system::sync::{Mutex, MutexGuard};
-
-/// How long a server may take to start, and to answer one command, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A Redis server for one test: on a free port, without persistence, in a directory that is removed with it.
 ///
@@ -335,13 +328,8 @@ fn running() -> MutexGuard<'static, Vec<(String, u32)>> {
 /// Kills the servers that a test has started on its own thread.
 pub(crate) fn kill_servers_of(test: &str) {
     for (_, server) in running().iter().filter(|(thread, _)| thread == test) {
-        signal(*server, Signal::KILL);
+        kill(*server);
     }
-}
-
-fn signal(process: u32, signal: Signal) {
-    let pid = i32::try_from(process).ok().and_then(Pid::from_raw).expect("a process has a positive id");
-    kill_process(pid, signal).expect("an own child can be signalled");
 }
 
 /// Returns a port on which no program listened a moment ago. It is outside the range that systems use for outgoing
@@ -353,20 +341,4 @@ pub(crate) fn free_port(bus: bool) -> u16 {
     let mut ports = std::iter::repeat_with(|| fastrand::u16(10_000..most)).take(1_000);
     let free = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
     ports.find(|port| free(*port) && (!bus || free(port + 10_000))).expect("there is a free port")
-}
-
-/// Checks a condition every few milliseconds, until it holds or [`PATIENCE`] ends.
-pub(crate) fn wait_until(mut holds: impl FnMut() -> bool) -> bool {
-    let clock = Clock::system();
-    let end = clock.now().after(PATIENCE);
-    loop {
-        if holds() {
-            return true;
-        }
-        if clock.now() >= end {
-            return false;
-        }
-        #[expect(clippy::disallowed_methods, reason = "tests start and stop processes outside of any runtime")]
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
