@@ -48,6 +48,11 @@ use crate::stopwatch::Stopwatch;
 #[tokio::main]
 async fn main() -> ExitCode {
     let args = Args::parse_or_exit();
+    // From here on a signal ends the sale. It would end this process before the ledger is removed, until somebody listens.
+    #[cfg(unix)]
+    for kind in [signal::unix::SignalKind::interrupt(), signal::unix::SignalKind::terminate()] {
+        drop(signal::unix::signal(kind));
+    }
     let outcome = match (args.worker, &args.ledger) {
         (Some(worker), Some(folder)) => work(&args, worker, folder).await.map(|()| ExitCode::SUCCESS),
         _ => hold_sale(&args).await,
