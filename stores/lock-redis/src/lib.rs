@@ -12,6 +12,7 @@ mod error;
 #[doc(hidden)]
 pub mod inspect;
 mod masters;
+mod on_drop;
 mod protocol;
 mod sentinel;
 mod server;

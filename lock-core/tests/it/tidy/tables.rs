@@ -109,7 +109,7 @@ pub(super) const TABLES: &[Layers] = &[
         source: REDIS,
         within: "",
         modules: &[
-            &["services"],
+            &["on_drop", "services"],
             &["protocol"],
             &["error"],
             &["connection"],
@@ -133,7 +133,8 @@ pub(super) const TABLES: &[Layers] = &[
         source: REDIS,
         within: "connection",
         modules: &[
-            &["credentials", "link", "pem", "url"],
+            &["link"],
+            &["credentials", "pem", "url"],
             &["connect", "redirect", "slots"],
             &["certificates", "greeting"],
         ],
