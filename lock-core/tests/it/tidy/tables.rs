@@ -172,7 +172,7 @@ pub(super) const TABLES: &[Layers] = &[
     Layers {
         source: REDIS,
         within: "inspect",
-        modules: &[&["servers"], &["jobs", "marks", "topology", "waiters"], &["holders", "scan"], &["release"]],
+        modules: &[&["servers"], &["records", "topology", "waiters"], &["holders", "scan"], &["release"]],
     },
     Layers {
         source: REDIS,
