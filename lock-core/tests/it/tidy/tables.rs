@@ -159,10 +159,11 @@ pub(super) const TABLES: &[Layers] = &[
         source: REDIS,
         within: "calls",
         modules: &[
-            &["elsewhere", "run"],
+            &["elsewhere"],
             &["durability"],
+            &["run"],
             &["renew", "wrong_type"],
-            &["done", "share"],
+            &["share"],
             &["release"],
             &["acquire", "keep"],
             &["vote"],

@@ -18,7 +18,7 @@ use redis::Value;
 
 use crate::calls::run::Operation as _;
 use crate::calls::wrong_type::FindOtherType;
-use crate::error::wrong_type::WrongType;
+use crate::error::WrongType;
 use crate::inspect::servers::{Answer, Servers, within};
 use crate::masters::Masters;
 use crate::protocol::{keys, steps, value};
