@@ -12,6 +12,7 @@ mod error;
 #[doc(hidden)]
 pub mod inspect;
 mod masters;
+mod on_drop;
 mod protocol;
 mod sentinel;
 mod server;
@@ -23,13 +24,13 @@ pub use crate::connection::credentials::Credentials;
 use std::fmt;
 use std::future::Future;
 
-use crate::calls::acquire::{Requeue, TryAcquire, TryAcquireAll};
+use crate::calls::acquire::{TryAcquire, TryAcquireAll};
 use crate::calls::release::{End, Free};
 use crate::calls::run::Operation;
 use crate::connection::certificates;
 use crate::connection::connect::Settings;
 use crate::masters::Masters;
-use crate::protocol::steps::ReadHolder;
+use crate::protocol::steps::read_holder;
 use lock_store::contract::backend::{
     AcquireRequest, Attempt, AttemptAll, BlockedNotes, Capabilities, Claim, DoneMarks, Freed, Inbox, JobRecords,
     LockBackend, QuorumMember, Release, Renewal, SharedClaims,
@@ -205,7 +206,7 @@ impl LockBackend for RedisStore {
     }
 
     fn try_acquire(&self, request: &AcquireRequest) -> impl Future<Output = Result<Attempt>> + Send {
-        self.run(TryAcquire(request))
+        self.run(TryAcquire(request, None))
     }
 
     async fn try_acquire_all(&self, requests: &[AcquireRequest]) -> Result<AttemptAll> {
@@ -218,7 +219,7 @@ impl LockBackend for RedisStore {
     }
 
     fn requeue(&self, release: &Release, request: &AcquireRequest) -> impl Future<Output = Result<Attempt>> + Send {
-        self.run(Requeue(release, request))
+        self.run(TryAcquire(request, Some(release)))
     }
 
     fn renew(&self, one_lane: &[Claim]) -> impl Future<Output = Vec<Result<Renewal>>> + Send {
@@ -234,7 +235,7 @@ impl LockBackend for RedisStore {
     }
 
     fn holder(&self, key: &LockKey) -> impl Future<Output = Result<Option<Holder>>> + Send {
-        self.run(ReadHolder(key))
+        self.run(read_holder(key))
     }
 
     fn shared(&self) -> Option<&impl SharedClaims> {

@@ -10,7 +10,7 @@ use crate::calls::run::Operation;
 use crate::calls::wrong_type::FindOtherType;
 use crate::cluster::Cluster;
 use crate::connection::connect::Settings;
-use crate::error::wrong_type::WrongType;
+use crate::error::WrongType;
 use crate::protocol::keys::hash_slot::slot_of;
 use crate::sentinel::place::{Place, take_durability};
 use crate::server::node::{Node, Way};
@@ -55,7 +55,7 @@ impl Masters {
     pub(crate) fn first(&self) -> &Node {
         match self {
             Self::One(node) => node,
-            Self::Cluster(cluster) => cluster.first(),
+            Self::Cluster(cluster) => &cluster.seeds[0],
         }
     }
 

@@ -8,7 +8,7 @@ const UNDECLARED: &str = "this service lets a script use only the keys that it d
                           --default_lua_flags=allow-undeclared-keys";
 
 /// The text of scripts over several slots, in the words of a Tair cluster.
-const CROSSES: &str = "eval/evalsha command keys must";
+pub(crate) const CROSSES: &str = "eval/evalsha command keys must";
 
 /// A part of each refusal, and the advice. Each of them comes before the script runs, or before the command in it.
 const REFUSALS: [(&str, &str); 6] = [
@@ -37,11 +37,6 @@ pub(crate) fn advice(refusal: &str) -> Option<&'static str> {
 pub(crate) fn refuses_scripts(refusal: &str, has_keys: bool) -> bool {
     let is_certain = advice(refusal).is_some_and(|advice| has_keys || advice != CHECKED);
     is_certain && !refusal.contains(CROSSES) && !refusal.contains(ZERO_KEYS)
-}
-
-/// Returns whether a refusal is one of a script over several slots.
-pub(crate) fn crosses(refusal: &str) -> bool {
-    refusal.contains(CROSSES)
 }
 
 /// Returns what is missing, if a refusal says that a command is unknown. From Redis 6.2 on nothing of it is.

@@ -14,7 +14,7 @@ const BUDGETS: [(&str, usize); 13] = [
     ("lock-metrics", 7_600),
     ("lockctl", 5_900),
     ("stores/lock-store", 7_000),
-    ("stores/lock-redis", 16_500),
+    ("stores/lock-redis", 16_000),
     ("stores/lock-quorum", 2_800),
     ("stores/lock-postgres", 6_500),
     ("testing/lock-testing", 5_100),

@@ -114,7 +114,7 @@ pub(super) const TABLES: &[Layers] = &[
         source: REDIS,
         within: "",
         modules: &[
-            &["services"],
+            &["on_drop", "services"],
             &["protocol"],
             &["error"],
             &["connection"],
@@ -138,7 +138,8 @@ pub(super) const TABLES: &[Layers] = &[
         source: REDIS,
         within: "connection",
         modules: &[
-            &["credentials", "link", "pem", "url"],
+            &["link"],
+            &["credentials", "pem", "url"],
             &["connect", "redirect", "slots"],
             &["certificates", "greeting"],
         ],
@@ -163,10 +164,11 @@ pub(super) const TABLES: &[Layers] = &[
         source: REDIS,
         within: "calls",
         modules: &[
-            &["elsewhere", "run"],
+            &["elsewhere"],
             &["durability"],
+            &["run"],
             &["renew", "wrong_type"],
-            &["done", "share"],
+            &["share"],
             &["release"],
             &["acquire", "keep"],
             &["vote"],
@@ -176,7 +178,7 @@ pub(super) const TABLES: &[Layers] = &[
     Layers {
         source: REDIS,
         within: "inspect",
-        modules: &[&["servers"], &["jobs", "marks", "topology", "waiters"], &["holders", "scan"], &["release"]],
+        modules: &[&["servers"], &["records", "topology", "waiters"], &["holders", "scan"], &["release"]],
     },
     Layers {
         source: REDIS,

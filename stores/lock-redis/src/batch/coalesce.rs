@@ -25,6 +25,7 @@ use crate::batch::inline_task::InlineTask;
 use crate::batch::node::exchange_with_node;
 use crate::batch::unsettled::Unsettled;
 use crate::connection::link::Link;
+use crate::on_drop::OnDrop;
 use lock_store::contract::backend::BoxFuture;
 use lock_store::types::owner::OwnerId;
 use lock_store::types::system::sync::Mutex;
@@ -98,7 +99,7 @@ impl Coalescer {
             state.due = false;
             state.has_time = flush == Flush::Soon;
             drop(state);
-            FlushOnDrop(Arc::clone(&batch)).wait(flush);
+            flush_later(Arc::clone(&batch), flush);
         }
         Part { batch, place, over: false }
     }
@@ -172,30 +173,20 @@ impl Drop for Part {
     }
 }
 
-/// Sends a batch when dropped: by a task that has run, or by a runtime that ends.
-struct FlushOnDrop(Arc<Batch>);
-
-impl FlushOnDrop {
-    /// Lets everything else that is ready run first, and a moment pass if there is time.
-    fn wait(self, flush: Flush) {
-        if let Ok(runtime) = Handle::try_current() {
-            runtime.spawn(async move {
-                if flush == Flush::Soon {
-                    #[expect(clippy::disallowed_methods, reason = "a runtime without a timer has no connection")]
-                    tokio::time::sleep(A_MOMENT).await;
-                } else {
-                    // A worker thread runs a new task before the others.
-                    step_back().await;
-                }
-                drop(self);
-            });
-        }
-    }
-}
-
-impl Drop for FlushOnDrop {
-    fn drop(&mut self) {
-        self.0.connection.flush(&self.0);
+/// Sends a batch when everything else that is ready has run, and a moment has passed if there is time; or when the runtime ends.
+fn flush_later(batch: Arc<Batch>, flush: Flush) {
+    let flushes = OnDrop(move || batch.connection.flush(&batch));
+    if let Ok(runtime) = Handle::try_current() {
+        runtime.spawn(async move {
+            if flush == Flush::Soon {
+                #[expect(clippy::disallowed_methods, reason = "a runtime without a timer has no connection")]
+                tokio::time::sleep(A_MOMENT).await;
+            } else {
+                // A worker thread runs a new task before the others.
+                step_back().await;
+            }
+            drop(flushes);
+        });
     }
 }
 

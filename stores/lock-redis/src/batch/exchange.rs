@@ -13,7 +13,7 @@ use crate::connection::link::{Link, unreadable};
 use crate::protocol::keys::{CLOCK, clock_of};
 use crate::protocol::steps::script::Eval;
 use crate::protocol::steps::{self, NodeTake, Taken};
-use crate::services;
+use crate::services::CROSSES;
 use lock_store::contract::backend::Claim;
 use lock_store::types::owner::OwnerId;
 use lock_store::types::system::clock::Clock;
@@ -77,13 +77,12 @@ struct Sorted {
     commands: Vec<redis::Cmd>,
     evals: Vec<(usize, Eval)>,
     places: Places,
-    /// Commands that only nodes of clusters understand.
-    elsewhere: Vec<usize>,
 }
 
 /// Makes calls, and reads one answer for each.
 pub(crate) async fn exchange(link: &Link, calls: Vec<Call>) -> Vec<Answer> {
     let count = calls.len();
+    let mut answers: Vec<Option<Answer>> = (0..count).map(|_| None).collect();
     let mut sorted = Sorted::default();
     let takes = calls.iter().filter(|call| call.taking().is_some()).count();
     sorted.takes.reserve_exact(takes);
@@ -95,22 +94,19 @@ pub(crate) async fn exchange(link: &Link, calls: Vec<Call>) -> Vec<Answer> {
                 sorted.takes.push(place);
                 sorted.commands.push(command);
             }
-            Call::Attempt(_) => sorted.elsewhere.push(place),
+            // Only a node of a cluster understands it.
+            Call::Attempt(_) => answers[place] = Some(Answer::Taken(Taken::NotExecuted)),
             Call::Release(claim) => sorted.releases.push((place, claim)),
             Call::Place(eval) => sorted.places.add(place, eval),
             Call::Eval(eval) => sorted.evals.push((place, eval)),
         }
     }
-    let mut answers: Vec<Option<Answer>> = (0..count).map(|_| None).collect();
     sorted.send(link, &mut answers).await;
     answers.into_iter().map(|answer| answer.unwrap_or_else(missing)).collect()
 }
 
 impl Sorted {
     async fn send(mut self, link: &Link, answers: &mut [Option<Answer>]) {
-        for place in self.elsewhere.drain(..) {
-            answers[place] = Some(Answer::Taken(Taken::NotExecuted));
-        }
         // The script that frees whole locks at once does not know shared locks.
         let is_shared = |(_, claim): &(usize, Claim)| claim.mode.is_shared();
         self.releases.sort_by_key(is_shared);
@@ -325,7 +321,7 @@ impl Link {
     /// Notes that the server is a node of a cluster, if this error shows it. Returns whether that was not known
     /// before.
     pub(crate) fn crosses(&self, error: &RedisError) -> bool {
-        let crosses = error.code() == Some("CROSSSLOT") || error.detail().is_some_and(services::crosses);
+        let crosses = error.code() == Some("CROSSSLOT") || error.detail().is_some_and(|text| text.contains(CROSSES));
         crosses && self.note_cluster()
     }
 }

@@ -60,23 +60,20 @@ impl Unsettled {
 
     /// Notes that the command of a claim was answered.
     pub(crate) fn answered(&self, owner: OwnerId) {
-        if self.count.load(Ordering::Acquire) == 0 {
-            return;
-        }
-        let mut by_owner = self.by_owner.lock();
-        by_owner.remove(&owner);
-        self.count.store(by_owner.len(), Ordering::Release);
-        drop(by_owner);
-        self.settled.notify_waiters();
+        self.settle(|by_owner| _ = by_owner.remove(&owner));
     }
 
     /// Notes that the server executes nothing more from a connection.
     pub(crate) fn closed(&self, generation: u64) {
+        self.settle(|by_owner| by_owner.retain(|_, sent| sent.generation != generation));
+    }
+
+    fn settle(&self, settle: impl FnOnce(&mut HashMap<OwnerId, Arc<Sent>>)) {
         if self.count.load(Ordering::Acquire) == 0 {
             return;
         }
         let mut by_owner = self.by_owner.lock();
-        by_owner.retain(|_, sent| sent.generation != generation);
+        settle(&mut by_owner);
         self.count.store(by_owner.len(), Ordering::Release);
         drop(by_owner);
         self.settled.notify_waiters();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::batch::coalesce::{Coalescer, Flush};
 use crate::batch::exchange::{Answer, Call};
 use crate::calls::durability::confirm;
-use crate::calls::release::{End, free, may_grant, note_freed, settle};
+use crate::calls::release::{End, free, may_grant, settle};
 use crate::calls::run::{Operation, ask, clock_for};
 use crate::error;
 use crate::protocol::keys::hash_slot::slot_of;
@@ -22,10 +22,10 @@ use lock_store::types::system::clock::{Clock, Timestamp};
 /// How many locks one script takes: while it runs, the server serves nobody else.
 const MOST: usize = 50;
 
-/// Sends a claim.
-pub(crate) struct TryAcquire<'a>(pub(crate) &'a AcquireRequest);
+/// Sends a claim, after the end of another if there is one.
+pub(crate) struct TryAcquire<'a, 'r>(pub(crate) &'a AcquireRequest, pub(crate) Option<&'r Release>);
 
-impl Operation for TryAcquire<'_> {
+impl Operation for TryAcquire<'_, '_> {
     type Answer = Attempt;
 
     fn lock(&self) -> &LockKey {
@@ -37,41 +37,18 @@ impl Operation for TryAcquire<'_> {
     }
 
     fn at(&self, node: &Node, way: Way) -> impl Future<Output = Result<Attempt>> + Send {
-        acquire(node, self.0, None, way)
+        acquire(node, self.0, self.1, way)
     }
 
     fn at_master<'a>(&'a self, node: &'a Node, way: Way) -> BoxFuture<'a, Result<Attempt>> {
-        Box::pin(acquire_heard(node, self.0, None, way))
-    }
-}
-
-/// Ends a claim, and sends another.
-pub(crate) struct Requeue<'r, 'a>(pub(crate) &'r Release, pub(crate) &'a AcquireRequest);
-
-impl Operation for Requeue<'_, '_> {
-    type Answer = Attempt;
-
-    fn lock(&self) -> &LockKey {
-        &self.1.claim.key
-    }
-
-    fn within(&self) -> Duration {
-        self.1.execute_within
-    }
-
-    fn at(&self, node: &Node, way: Way) -> impl Future<Output = Result<Attempt>> + Send {
-        acquire(node, self.1, Some(self.0), way)
-    }
-
-    fn at_master<'a>(&'a self, node: &'a Node, way: Way) -> BoxFuture<'a, Result<Attempt>> {
-        let Self(release, request) = self;
-        Box::pin(async move {
-            if !way.alone {
-                return acquire_heard(node, request, Some(release), way).await;
-            }
-            free(node, End::Release, release, way).await?;
-            acquire_heard(node, request, None, Way { alone: false, ..way }).await
-        })
+        let Self(request, before) = *self;
+        match before {
+            Some(release) if way.alone => Box::pin(async move {
+                free(node, End::Release, release, way).await?;
+                acquire_heard(node, request, None, Way { alone: false, ..way }).await
+            }),
+            _ => Box::pin(acquire_heard(node, request, before, way)),
+        }
     }
 }
 
@@ -248,11 +225,14 @@ async fn acquire_by_script(
         let flush = if has_time { Flush::Soon } else { Flush::Now };
         let answer = ask(server, "acquire", connection, &request.claim.key, (way, flush), call).await?;
         if let Some(before) = before {
-            note_freed(server, before);
+            server.repeats.note(before);
         }
         let received = Clock::system().now();
         let (server_time, answer) = Acquired::read(&answer).ok_or_else(|| server.unreadable("acquire"))?;
         link.time.observe(server_time, received);
+        if let Acquired::Held(holder) | Acquired::Queued(holder) | Acquired::Asleep(holder, _) = &answer {
+            server.collisions.note_holder(&request.claim.key, holder, received);
+        }
         return match answer {
             Acquired::Granted(token) => {
                 server.floor_of(&request.claim.key).raise(token);
@@ -262,15 +242,10 @@ async fn acquire_by_script(
                 if request.tentative {
                     server.collisions.note(&request.claim.key, received);
                 }
-                server.collisions.note_holder(&request.claim.key, &holder, received);
                 Ok(Attempt::Held { holder })
             }
-            Acquired::Queued(holder) => {
-                server.collisions.note_holder(&request.claim.key, &holder, received);
-                Ok(Attempt::Queued { holder })
-            }
+            Acquired::Queued(holder) => Ok(Attempt::Queued { holder }),
             Acquired::Asleep(holder, pause) => {
-                server.collisions.note_holder(&request.claim.key, &holder, received);
                 server.sleepers.note(received, pause);
                 Ok(Attempt::Asleep { holder, pause })
             }
@@ -293,14 +268,24 @@ async fn once_confirmed(
     request: &AcquireRequest,
     begun: Timestamp,
 ) -> Result<Attempt> {
-    let left = begun.after(request.execute_within).since(Clock::system().now());
-    if let Err(error) = confirm(server, &connection.link, &request.claim, left).await {
-        if error.kind() == LockErrorKind::Misconfigured {
+    all_confirmed(server, connection, std::slice::from_ref(request), begun).await.map(|()| attempt)
+}
+
+/// Waits until grants have arrived wherever the first of their requests wants it. If that can never be, frees their locks.
+async fn all_confirmed(
+    server: &Node,
+    connection: &Arc<Coalescer>,
+    requests: &[AcquireRequest],
+    begun: Timestamp,
+) -> Result<()> {
+    let left = begun.after(requests[0].execute_within).since(Clock::system().now());
+    let confirmed = confirm(server, &connection.link, &requests[0].claim, left).await;
+    if confirmed.as_ref().is_err_and(|error| error.kind() == LockErrorKind::Misconfigured) {
+        for request in requests {
             free_taken(server, connection, request).await;
         }
-        return Err(error);
     }
-    Ok(attempt)
+    confirmed
 }
 
 /// Frees the lock of a claim that took it but could not be granted. Otherwise the lock would
@@ -345,15 +330,7 @@ pub(crate) async fn acquire_all(server: &Node, requests: &[AcquireRequest]) -> R
         let (index, why) = match answer {
             AcquiredAll::Granted(token) => {
                 server.floor_of(&first.claim.key).raise(token);
-                let left = begun.after(first.execute_within).since(received);
-                if let Err(error) = confirm(server, link, &first.claim, left).await {
-                    if error.kind() == LockErrorKind::Misconfigured {
-                        for request in requests {
-                            free_taken(server, &connection, request).await;
-                        }
-                    }
-                    return Err(error);
-                }
+                all_confirmed(server, &connection, requests, begun).await?;
                 return Ok(AttemptAll::Granted { tokens: vec![token; requests.len()] });
             }
             AcquiredAll::Refused(index, why) => (index.min(requests.len() - 1), why),

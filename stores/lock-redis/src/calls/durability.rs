@@ -88,17 +88,12 @@ pub(crate) async fn confirm_renewals(server: &Node, link: &Link, claims: &[Claim
         if !matches!(renewal, Ok(Renewal::Renewed)) {
             continue;
         }
-        let known = asked.iter().find(|(durability, _)| *durability == claim.durability).cloned();
-        let (_, confirmed) = match known {
-            Some(known) => known,
-            None => {
-                let confirmed = confirm(server, link, claim, command_timeout(claim.ttl)).await;
-                asked.push((claim.durability, confirmed.clone()));
-                (claim.durability, confirmed)
-            }
-        };
-        if let Err(error) = confirmed {
-            *renewal = Err(error.with_key(&claim.key));
+        let known = asked.iter().position(|(durability, _)| *durability == claim.durability);
+        if known.is_none() {
+            asked.push((claim.durability, confirm(server, link, claim, command_timeout(claim.ttl)).await));
+        }
+        if let Err(error) = &asked[known.unwrap_or(asked.len() - 1)].1 {
+            *renewal = Err(error.clone().with_key(&claim.key));
         }
     }
 }

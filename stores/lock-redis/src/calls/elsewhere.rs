@@ -14,7 +14,8 @@ use lock_store::types::error::{LockError, Result};
 /// failover, after which a virtual address leads to the new master.
 pub(crate) async fn explain(server: &Node, error: LockError) -> LockError {
     let Some(Refusal::Moved(to)) = Refusal::of(&error) else { return error };
-    match asks_a_replica(server).await {
+    let Ok(connection) = server.pool.connection().await else { return error };
+    match is_replica(&connection.link).await.ok().flatten() {
         Some(false) => LockError::misconfigured(format!(
             "{} is one node of a cluster, and {to} serves this key; write redis+cluster:// in the URL, or \
              rediss+cluster:// for TLS, to reach every node",
@@ -30,11 +31,6 @@ pub(crate) async fn explain(server: &Node, error: LockError) -> LockError {
         }
         None => error,
     }
-}
-
-async fn asks_a_replica(server: &Node) -> Option<bool> {
-    let connection = server.pool.connection().await.ok()?;
-    is_replica(&connection.link).await.ok()?
 }
 
 /// Makes sure that it was a master that answered over a connection that something is *not held*.

@@ -1,7 +1,6 @@
 //! From a call of the contract to its answer on one server: which step is tried first, and what follows.
 
 pub(crate) mod acquire;
-mod done;
 pub(crate) mod durability;
 pub(crate) mod elsewhere;
 pub(crate) mod keep;

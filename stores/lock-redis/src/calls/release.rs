@@ -12,9 +12,9 @@ use crate::batch::unsettled::Sent;
 use crate::calls::elsewhere::check_master;
 use crate::calls::renew::all;
 use crate::calls::run::{Operation, ask, step};
-use crate::connection::link::Link;
+use crate::connection::link::{ClientId, Link};
 use crate::error;
-use crate::protocol::steps::{self, NoteRun};
+use crate::protocol::steps;
 use crate::server::node::{Node, Way};
 use lock_store::contract::backend::{BoxFuture, Freed, JobRun, Release};
 use lock_store::types::error::{LockError, LockErrorKind, Result};
@@ -116,7 +116,7 @@ pub(crate) async fn free(server: &Node, end: End, release: &Release, way: Way) -
     if freed == Freed::NotHeld {
         Box::pin(check_master(server, &connection.link, end.op())).await?;
     }
-    note_freed(server, release);
+    server.repeats.note(release);
     Ok(freed)
 }
 
@@ -179,14 +179,9 @@ async fn free_by_itself(
 /// Notes the run of a job that ends. A failure only makes the next run look overdue: it must not keep the lock
 /// from being freed.
 async fn note_run(server: &Node, release: &Release, run: JobRun, way: Way) {
-    if let Err(error) = step(server, &NoteRun(&release.claim, run), way).await {
+    if let Err(error) = step(server, &steps::note_run(&release.claim, run), way).await {
         tracing::debug!(key = %release.claim.key, %error, "the run of a job was not noted");
     }
-}
-
-/// Takes note of a claim that was freed.
-pub(crate) fn note_freed(server: &Node, release: &Release) {
-    server.repeats.note(release);
 }
 
 /// Frees again what was freed lately, on a server that has taken over. Ids are never used twice, so nobody else's
@@ -247,11 +242,10 @@ pub(crate) async fn settle(server: &Node, owner: OwnerId) -> Result<()> {
 /// Has the server close a connection. When the server has closed it, or knows no such connection, it
 /// executes nothing more that was sent over it.
 pub(crate) async fn close(server: &Node, link: &Link, sent: &Sent) -> Result<()> {
-    let mut kill = redis::cmd("CLIENT");
-    kill.arg("KILL").arg("ID").arg(sent.client.id).arg("ADDR").arg(&sent.client.address);
-    match link.send(&kill).await {
+    let ClientId { id, address } = &sent.client;
+    match link.send(redis::cmd("CLIENT").arg("KILL").arg("ID").arg(id).arg("ADDR").arg(address)).await {
         Ok(_) => {
-            tracing::debug!(node = server.name(), client = sent.client.id, "closed a connection that did not answer");
+            tracing::debug!(node = server.name(), client = id, "closed a connection that did not answer");
             server.pool.unsettled.closed(sent.generation);
             Ok(())
         }

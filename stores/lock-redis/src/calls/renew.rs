@@ -5,15 +5,11 @@ use std::task::Poll;
 
 use redis::{Pipeline, RedisError, Value};
 
-use crate::batch::coalesce::Coalescer;
-use crate::calls::durability::{confirm, confirm_renewals};
-use crate::calls::elsewhere::check_master;
+use crate::calls::durability::confirm_renewals;
 use crate::calls::run::{renewing, step};
 use crate::connection::link::Link;
 use crate::protocol::steps::script::Eval;
-use crate::protocol::steps::share::{self, RenewShared};
-use crate::protocol::steps::step::Step as _;
-use crate::protocol::steps::{self, Unrenewed};
+use crate::protocol::steps::{self, Unrenewed, share};
 use crate::server::changes::ChangeListener;
 use crate::server::node::{Node, Way};
 use lock_store::contract::backend::{Claim, Renewal};
@@ -45,25 +41,8 @@ async fn renew_beside(server: &Node, claims: &[Claim]) -> Vec<Result<Renewal>> {
 }
 
 /// Renews a claim that shares a lock.
-pub(crate) async fn renew_shared(server: &Node, claim: &Claim, way: Way) -> Result<Renewal> {
-    let (renewal, connection) = step(server, &RenewShared(claim), way).await?;
-    counted(server, RenewShared::OP, renewal, claim, &connection).await
-}
-
-/// A renewal or a downgrade counts once it has arrived wherever the claim wants it, and a loss if no replica tells of it.
-pub(crate) async fn counted(
-    server: &Node,
-    op: &str,
-    renewal: Renewal,
-    claim: &Claim,
-    connection: &Coalescer,
-) -> Result<Renewal> {
-    if renewal == Renewal::Lost {
-        check_master(server, &connection.link, op).await?;
-    } else {
-        confirm(server, &connection.link, claim, command_timeout(claim.ttl)).await?;
-    }
-    Ok(renewal)
+async fn renew_shared(server: &Node, claim: &Claim, way: Way) -> Result<Renewal> {
+    step(server, &share::renew(claim), way).await
 }
 
 /// Has the server report the next change to locks that are shared. Renewals do not do this: their script reads the queue too,

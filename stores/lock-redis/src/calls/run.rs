@@ -9,9 +9,11 @@ use redis::Value;
 
 use crate::batch::coalesce::{Coalescer, Flush};
 use crate::batch::exchange::Answer;
+use crate::calls::durability::confirm;
+use crate::calls::elsewhere::check_master;
 use crate::protocol::keys::{CLOCK, clock_of};
 use crate::protocol::steps::script::Eval;
-use crate::protocol::steps::step::{Step, Unread};
+use crate::protocol::steps::step::{READ_WITHIN, Step, Unread};
 use crate::server::node::{Node, Way};
 use lock_store::contract::backend::{BoxFuture, JobVersion};
 use lock_store::types::error::Result;
@@ -32,7 +34,9 @@ pub(crate) trait Operation: Send + Sync {
     }
 
     /// How long it may take, where it follows the lock from master to master.
-    fn within(&self) -> Duration;
+    fn within(&self) -> Duration {
+        READ_WITHIN
+    }
 
     /// Does it at a server.
     fn at(&self, node: &Node, way: Way) -> impl Future<Output = Result<Self::Answer>> + Send;
@@ -44,42 +48,47 @@ pub(crate) trait Operation: Send + Sync {
     }
 }
 
-impl<S: Step> Operation for S {
-    type Answer = S::Answer;
+impl<A: Send> Operation for Step<'_, A> {
+    type Answer = A;
 
     fn lock(&self) -> &LockKey {
-        Step::lock(self)
+        self.lock
     }
 
     fn version(&self) -> Option<&JobVersion> {
-        Step::version(self)
+        self.version
     }
 
     fn within(&self) -> Duration {
-        Step::within(self)
+        self.within
     }
 
-    async fn at(&self, node: &Node, way: Way) -> Result<S::Answer> {
-        step(node, self, way).await.map(|(answer, _)| answer)
+    fn at(&self, node: &Node, way: Way) -> impl Future<Output = Result<A>> + Send {
+        step(node, self, way)
     }
 }
 
-/// Does a step. Returns its answer, and the connection over which it came.
-pub(crate) async fn step<S: Step>(server: &Node, step: &S, way: Way) -> Result<(S::Answer, Arc<Coalescer>)> {
-    let keys = server.keys_of(step.lock())?;
+/// Does a step.
+pub(crate) async fn step<A: Send>(server: &Node, step: &Step<'_, A>, way: Way) -> Result<A> {
+    let keys = server.keys_of(step.lock)?;
     let connection = match server.pool.open_connection(Clock::system().now()) {
-        Some(connection) if !S::RENEWS => connection,
-        _ if S::RENEWS => Box::pin(renewing(server, step.within())).await?,
-        _ => Box::pin(server.pool.connection()).await?,
+        _ if step.renews => Box::pin(renewing(server, step.within)).await?,
+        Some(connection) => connection,
+        None => Box::pin(server.pool.connection()).await?,
     };
-    let answer =
-        ask(server, S::OP, &connection, step.lock(), (way, Flush::Now), |clock| step.call(&keys, clock)).await?;
-    match step.read(&answer) {
-        Ok(answer) => Ok((answer, connection)),
-        Err(Unread::Nonsense) => Err(server.unreadable(S::OP)),
-        Err(Unread::Refused(error)) => Err(error.with_key(step.lock())),
-        Err(Unread::Failed(text)) => Err(server.script_failed(S::OP, &text).with_key(step.lock())),
+    let call = |clock: &str| (step.call)(&keys, clock);
+    let answer = ask(server, step.op, &connection, step.lock, (way, Flush::Now), call).await?;
+    let answer = (step.read)(&answer).map_err(|unread| match unread {
+        Unread::Nonsense => server.unreadable(step.op),
+        Unread::Refused(error) => error.with_key(step.lock),
+        Unread::Failed(text) => server.script_failed(step.op, &text).with_key(step.lock),
+    })?;
+    if (step.is_missing)(&answer) {
+        Box::pin(check_master(server, &connection.link, step.op)).await?;
+    } else if let Some(claim) = step.claim {
+        Box::pin(confirm(server, &connection.link, claim, step.within)).await?;
     }
+    Ok(answer)
 }
 
 /// Sends a script over a connection, and again if only its refusal shows that the server is a node of a cluster: then the

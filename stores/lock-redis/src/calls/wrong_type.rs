@@ -1,12 +1,9 @@
 //! The error if a key of a lock has another type than this library writes there.
 
-use std::time::Duration;
-
 use redis::Value;
 
 use crate::calls::run::Operation;
-use crate::protocol::keys::{BIRTH, CLOCK, Keys, MEMBERS};
-use crate::protocol::steps::step::READ_WITHIN;
+use crate::protocol::keys::{BIRTH, CLOCK, Keys, MEMBERS, clock_of};
 use crate::server::node::{Node, Way};
 use lock_store::contract::backend::JobVersion;
 use lock_store::types::error::{LockError, Result};
@@ -22,13 +19,9 @@ impl Operation for FindOtherType<'_> {
         self.0
     }
 
-    fn within(&self) -> Duration {
-        READ_WITHIN
-    }
-
     async fn at(&self, node: &Node, _: Way) -> Result<Option<LockError>> {
         let op = "look at the keys of a lock";
-        let parts = parts(&Keys::of(self.0)?, self.1);
+        let parts = parts(self.0, &Keys::of(self.0)?, self.1);
         let mut asking = redis::pipe();
         for part in &parts {
             asking.cmd("TYPE").arg(&part.name);
@@ -53,7 +46,7 @@ struct Part {
 }
 
 /// Lists the keys that the steps of a lock touch.
-fn parts(keys: &Keys, version: Option<&JobVersion>) -> Vec<Part> {
+fn parts(lock: &LockKey, keys: &Keys, version: Option<&JobVersion>) -> Vec<Part> {
     let part = |name: &str, expected, purpose| Part { name: name.to_owned(), expected, purpose };
     let mut parts = vec![
         part(keys.lock(), "string", None),
@@ -62,7 +55,7 @@ fn parts(keys: &Keys, version: Option<&JobVersion>) -> Vec<Part> {
         part(&keys.blocked(), "string", Some("what its holder waits for")),
         part(&keys.job(), "string", Some("the last run of its job")),
         part(&keys.fence(), "string", Some("its last fencing token")),
-        part(&keys.clock_of_slot(), "stream", Some("the clock of the fencing tokens")),
+        part(&clock_of(lock), "stream", Some("the clock of the fencing tokens")),
         part(CLOCK, "stream", Some("the clock of the fencing tokens")),
         part(BIRTH, "string", Some("since when the server has kept its data")),
         part(MEMBERS, "hash", Some("the lists of a quorum's members")),

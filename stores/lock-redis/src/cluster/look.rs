@@ -9,8 +9,10 @@ use redis::Value;
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::cluster::{Cluster, no_cluster};
+use crate::connection::link::within;
 use crate::connection::slots::Topology;
 use crate::connection::url::Address;
+use crate::on_drop::OnDrop;
 use crate::protocol::keys::hash_slot::SLOTS;
 use crate::server::node::Node;
 use lock_store::contract::backend::Inbox;
@@ -212,7 +214,8 @@ impl Cluster {
     ///
     /// Ends only when no node lets us in.
     pub(crate) async fn drive(&self, inbox: &Inbox) -> LockError {
-        let _keeper = Keeping::new(&self.keepers);
+        self.keepers.fetch_add(1, Ordering::Relaxed);
+        let _keeper = OnDrop(|| _ = self.keepers.fetch_sub(1, Ordering::Relaxed));
         let clock = Clock::system();
         let mut changes = self.table.changes();
         let mut served: HashMap<u16, AbortHandle> = HashMap::new();
@@ -258,7 +261,7 @@ impl Cluster {
                 .map_or(AT_LEAST_EVERY.1, |since| (now.since(since) / 10).clamp(AT_MOST_EVERY, AT_LEAST_EVERY.0));
             let again = now.after(jitter(pause / 2, pause));
             tokio::select! {
-                () = self.common.trouble() => {}
+                () = self.common.trouble.notified() => {}
                 _ = changes.changed() => {}
                 () = self.look_is_due(&clock, again) => {}
             }
@@ -275,22 +278,6 @@ impl Cluster {
                 return;
             }
         }
-    }
-}
-
-/// Counts a keeper that looks, until it is dropped.
-struct Keeping<'a>(&'a std::sync::atomic::AtomicUsize);
-
-impl<'a> Keeping<'a> {
-    fn new(count: &'a std::sync::atomic::AtomicUsize) -> Self {
-        count.fetch_add(1, Ordering::Relaxed);
-        Self(count)
-    }
-}
-
-impl Drop for Keeping<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -317,11 +304,8 @@ async fn view_of(node: &Node) -> Result<View> {
     questions.cmd("CLUSTER").arg("SLOTS");
     questions.cmd("CLUSTER").arg("NODES");
     // A node may accept the connection and then fall silent. A first look would otherwise wait for it for ever.
-    let clock = Clock::system();
-    let answers = tokio::select! {
-        answers = connection.link.send_all(&questions) => answers.map_err(|error| node.failed(what, &error))?,
-        () = clock.sleep_until(clock.now().after(PATIENCE.0)) => return Err(does_not_answer(node)),
-    };
+    let answers = within(PATIENCE.0, connection.link.send_all(&questions)).await;
+    let answers = answers.ok_or_else(|| does_not_answer(node))?.map_err(|error| node.failed(what, &error))?;
     let [slots, nodes] = answers.as_slice() else { return Err(node.unreadable(what)) };
     if let Value::ServerError(error) = slots {
         if error.details().is_some_and(|text| text.contains("cluster support disabled")) {

@@ -90,11 +90,6 @@ impl Cluster {
         self.seeds.iter().map(|seed| seed.name()).collect::<Vec<_>>().join(",")
     }
 
-    /// Returns the first node of the URL.
-    pub(crate) fn first(&self) -> &Node {
-        &self.seeds[0]
-    }
-
     /// Returns the node that has or had a lane, if any.
     pub(crate) fn node(&self, lane: u16) -> Option<&Node> {
         self.table.node(lane).map(|node| &**node)

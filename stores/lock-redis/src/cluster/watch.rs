@@ -1,6 +1,7 @@
 //! A call that waits for a master, as long as it is the master of the slot.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::calls::run::can_renew;
@@ -112,8 +113,8 @@ impl Cluster {
         if error.kind() != LockErrorKind::Misconfigured {
             return error;
         }
-        stop.node.note_refusal();
-        let refuses = |lane: &u16| self.table.node(*lane).is_some_and(|node| node.refuses());
+        stop.node.refuses.store(true, Ordering::Relaxed);
+        let refuses = |lane: &u16| self.table.node(*lane).is_some_and(|node| node.refuses.load(Ordering::Relaxed));
         if self.table.masters().iter().all(refuses) {
             return error;
         }

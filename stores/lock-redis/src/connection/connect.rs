@@ -82,28 +82,32 @@ impl Target {
     /// No error repeats any part of the URL: a password that should have been percent-encoded can end up in any.
     pub(crate) fn parse(url: &str, settings: Settings) -> Result<Self> {
         let Some((scheme, rest)) = url.split_once("://") else {
-            return Err(misconfigured(format!("this is not a URL of a Redis server; {SUPPORTED}")));
+            return Err(LockError::misconfigured(format!("this is not a URL of a Redis server; {SUPPORTED}")));
         };
         match scheme {
             "redis" | "valkey" | "redis+unix" | "unix" => {}
             "rediss" | "valkeys" if cfg!(feature = "tls") => {}
             "rediss" | "valkeys" => return Err(needs_tls()),
             "memory" => {
-                return Err(misconfigured(
+                return Err(LockError::misconfigured(
                     "locks in memory:// are seen by their own process only; name the server that all processes share",
                 ));
             }
-            _ => return Err(misconfigured(format!("the Redis store does not serve URLs of this scheme; {SUPPORTED}"))),
+            _ => {
+                return Err(LockError::misconfigured(format!(
+                    "the Redis store does not serve URLs of this scheme; {SUPPORTED}"
+                )));
+            }
         }
         if rest.ends_with("#insecure") {
-            return Err(misconfigured(
+            return Err(LockError::misconfigured(
                 "the Redis URL asks not to check certificates, which lock-core always does; remove #insecure and \
                  install the authority that signed the server's certificate",
             ));
         }
         let authority = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         if !scheme.ends_with("unix") && rest[authority..].contains('@') {
-            return Err(misconfigured(
+            return Err(LockError::misconfigured(
                 "the Redis URL has an @ after its host, as when a password contains /, ? or #; percent-encode \
                  the password",
             ));
@@ -111,14 +115,14 @@ impl Target {
         Self::check(scheme.ends_with("unix"), rest)?;
         let info: ConnectionInfo = url.parse().map_err(|_: RedisError| {
             let part = unreadable_part(rest);
-            misconfigured(format!(
+            LockError::misconfigured(format!(
                 "the Redis URL cannot be read{part}; percent-encode special characters of user and password; {SUPPORTED}"
             ))
         })?;
         if let ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } = info.addr()
             && !is_host(host)
         {
-            return Err(misconfigured(format!(
+            return Err(LockError::misconfigured(format!(
                 "the Redis URL names a host that cannot be one; percent-encode special characters of user and password; \
                  {SUPPORTED}"
             )));
@@ -141,7 +145,8 @@ impl Target {
         if let Some(password) = &login.password {
             who = who.set_password(password);
         }
-        let info = address.into_connection_info().map_err(|_| misconfigured("the Redis URL cannot be read"))?;
+        let info =
+            address.into_connection_info().map_err(|_| LockError::misconfigured("the Redis URL cannot be read"))?;
         Self::of(info.set_redis_settings(who), settings)
     }
 
@@ -150,13 +155,13 @@ impl Target {
         let (address, query) = rest.split_once('?').unwrap_or((rest, ""));
         let hosts = address.split('/').next().and_then(|authority| authority.rsplit('@').next());
         if !is_socket && hosts.is_some_and(|hosts| hosts.contains(',')) {
-            return Err(misconfigured(
+            return Err(LockError::misconfigured(
                 "the Redis URL names several hosts, and redis:// is for one server; write redis+sentinel://host,host/service, \
                  redis+cluster://host,host or redlock://host,host,host",
             ));
         }
         if is_socket && address.contains(['@', '=', '&']) {
-            return Err(misconfigured(
+            return Err(LockError::misconfigured(
                 "the path of the socket in the Redis URL contains @, = or &, as when the ? before its parameters is missing; \
                  percent-encode them",
             ));
@@ -165,7 +170,7 @@ impl Target {
         let known: &[&str] = if is_socket { &["db", "user", "pass", "protocol"] } else { &["protocol"] };
         let is_known = |parameter: &str| known.contains(&parameter.split('=').next().unwrap_or_default());
         if !query.split('&').filter(|parameter| !parameter.is_empty()).all(is_known) {
-            return Err(misconfigured(format!(
+            return Err(LockError::misconfigured(format!(
                 "the Redis URL has a parameter that means nothing here, so it would be overlooked; it takes key_prefix, acks \
                  and fsync{}. ttl, wait and the like are options of locks",
                 if is_socket { ", db, user and pass" } else { "; a database is its path, as in redis://host:6379/1" },
@@ -183,14 +188,16 @@ impl Target {
         };
         let login = info.redis_settings().clone();
         if login.db() < 0 {
-            return Err(misconfigured("the databases of Redis count from 0; correct the number at the end of the URL"));
+            return Err(LockError::misconfigured(
+                "the databases of Redis count from 0; correct the number at the end of the URL",
+            ));
         }
         if login.db() != 0 {
             node = format!("{node}/{}", login.db());
         }
         #[cfg(feature = "tls")]
         if settings.certificates.is_some() && !matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
-            return Err(misconfigured("certificates are for TLS; write rediss:// in the URL"));
+            return Err(LockError::misconfigured("certificates are for TLS; write rediss:// in the URL"));
         }
         // RESP3, because its push channel shows the end of a connection. The name of the library comes later: the client
         // drops the words of a server that refuses the first of several commands and ends the connection.
@@ -331,13 +338,9 @@ fn tcp_settings() -> TcpSettings {
 }
 
 fn needs_tls() -> LockError {
-    misconfigured(
+    LockError::misconfigured(
         "rediss:// and valkeys:// need TLS, which is not compiled in; enable the cargo feature `tls` of lock-core",
     )
-}
-
-fn misconfigured(text: impl Into<std::borrow::Cow<'static, str>>) -> LockError {
-    LockError::misconfigured(text)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
-use std::future::{Future, pending};
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,6 +11,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 
+use crate::on_drop::OnDrop;
 use lock_store::types::error::{LockError, Result};
 use lock_store::types::system::clock::{Clock, Timestamp};
 use lock_store::types::system::sync::Mutex;
@@ -168,6 +169,7 @@ impl Provider {
     ///
     /// So all servers that share a provider learn of the next, whichever of them asked for them.
     pub(crate) async fn after(self: &Arc<Self>, number: u64) -> Result<(u64, Credentials)> {
+        let clock = Clock::system();
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
             changed.as_mut().enable();
@@ -178,14 +180,8 @@ impl Provider {
             if times != number {
                 return self.current().await;
             }
-            let ending = async {
-                if until == Timestamp::NEVER {
-                    return pending().await;
-                }
-                Clock::system().sleep_until(until).await;
-            };
             tokio::select! {
-                () = ending => return self.current().await,
+                () = clock.sleep_until(until) => return self.current().await,
                 () = changed => {}
             }
         }
@@ -201,18 +197,20 @@ impl Provider {
         }
         let (publish, outcome) = watch::channel(None);
         self.unanswered.fetch_add(1, Ordering::Relaxed);
-        let asking = Asking(self);
+        let asked = Arc::clone(&self);
+        let answered = OnDrop(move || _ = asked.unanswered.fetch_sub(1, Ordering::Relaxed));
         let ask = move || {
+            let _answered = answered;
             let answer = runtime.block_on(async {
                 let clock = Clock::system();
                 tokio::select! {
-                    answer = (asking.0.ask)() => answer.map_err(|error| {
+                    answer = (self.ask)() => answer.map_err(|error| {
                         failed("failed; its own error is the source of this one").with_source(std::io::Error::other(error))
                     }),
                     () = clock.sleep_until(now.after(AT_MOST)) => Err(failed("has not answered within a minute")),
                 }
             });
-            let _ = publish.send(Some(answer.map(|credentials| asking.0.take(credentials, now))));
+            let _ = publish.send(Some(answer.map(|credentials| self.take(credentials, now))));
         };
         let begun = std::thread::Builder::new().name("lock-credentials".to_owned()).spawn(ask);
         begun
@@ -232,15 +230,6 @@ impl Provider {
         };
         self.changed.notify_waiters();
         (number, credentials)
-    }
-}
-
-/// A question that the application has not answered.
-struct Asking(Arc<Provider>);
-
-impl Drop for Asking {
-    fn drop(&mut self) {
-        self.0.unanswered.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -8,7 +8,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
 
 use crate::connection::connect::Target;
-use crate::connection::link::{ClientId, ServerTime};
+use crate::connection::link::{ClientId, Link, ServerTime, unreadable};
 use crate::error;
 use crate::protocol::keys::CLOCK;
 use crate::protocol::steps;
@@ -23,15 +23,20 @@ const QUEUED_COMMANDS: usize = 4096;
 const WRITE_BUFFER: usize = 64 * 1024;
 
 impl Target {
+    /// Awaits an answer for as long as opening a connection may take.
+    pub(crate) async fn in_time<T>(&self, answer: impl Future<Output = T>) -> Option<T> {
+        #[expect(clippy::disallowed_methods, reason = "bounds a task of a runtime that no caller drives")]
+        let answer = tokio::time::timeout(self.settings.connect_within, answer).await;
+        answer.ok()
+    }
+
     /// Opens a connection whose driver runs on the current runtime and owns `presence`, which is dropped when
     /// the driver ends.
-    pub(crate) async fn open(&self, presence: impl Send + Sync + 'static) -> Result<Greeting> {
-        #[expect(clippy::disallowed_methods, reason = "bounds a task of this runtime that no caller drives")]
-        let opened = tokio::time::timeout(self.settings.connect_within, self.greet(presence)).await;
-        match opened {
-            Ok(Ok(greeting)) => greeting,
-            Ok(Err(error)) => Err(error::connecting(self.node(), &error)),
-            Err(_) => Err(LockError::not_executed(format!(
+    pub(crate) async fn open(&self, presence: impl Send + Sync + 'static) -> Result<Opened<Greeting>> {
+        match self.in_time(self.greet(presence)).await {
+            Some(Ok(greeting)) => greeting,
+            Some(Err(error)) => Err(error::connecting(self.node(), &error)),
+            None => Err(LockError::not_executed(format!(
                 "{} did not answer within {:?} of connecting; check the network, that it is Redis and not stalled, and that both ends use TLS or \
                  neither does",
                 self.node(),
@@ -41,7 +46,7 @@ impl Target {
     }
 
     /// Opens a connection that listens to some channels, and to changes of the keys it reads.
-    pub(crate) async fn listen(&self, channels: &[&str]) -> Result<Listening> {
+    pub(crate) async fn listen(&self, channels: &[&str]) -> Result<Opened<Listening>> {
         let (sender, pushes) = unbounded_channel();
         let config = AsyncConnectionConfig::new()
             .set_response_timeout(None)
@@ -62,11 +67,10 @@ impl Target {
             let client = closable(&mut answers);
             let introduction = Introduction::read(answers.next(), answers.next());
             introduction.check(self.node(), self.master_only)?;
-            Ok(Listening { connection, pushes, tracks, client, history: introduction.history, moves: None })
+            let (history, more) = (introduction.history, Listening { pushes, tracks });
+            Ok(Opened { connection, client, history, moves: None, more })
         };
-        #[expect(clippy::disallowed_methods, reason = "bounds a task of the keeper that no caller drives")]
-        let opened = tokio::time::timeout(self.settings.connect_within, subscribing).await;
-        opened.unwrap_or_else(|_| {
+        self.in_time(subscribing).await.unwrap_or_else(|| {
             Err(LockError::not_executed(format!(
                 "{} did not answer within {:?} of subscribing; check the network and whether it is stalled",
                 self.node(),
@@ -75,7 +79,10 @@ impl Target {
         })
     }
 
-    async fn greet(&self, presence: impl Send + Sync + 'static) -> std::result::Result<Result<Greeting>, RedisError> {
+    async fn greet(
+        &self,
+        presence: impl Send + Sync + 'static,
+    ) -> std::result::Result<Result<Opened<Greeting>>, RedisError> {
         let config = AsyncConnectionConfig::new()
             // The keeper has one deadline per operation; a timer per command would cost a tenth.
             .set_response_timeout(None)
@@ -112,46 +119,45 @@ impl Target {
         let Introduction { mode, history, .. } = introduction;
         let cluster = mode.as_deref() == Some("cluster");
         let refuses_release = steps::refusal(answers).is_some();
-        Ok(time.map(|time| Greeting { connection, time, client, cluster, history, refuses_release, moves: None }))
+        let more = |time| Greeting { time, cluster, refuses_release };
+        Ok(time.map(|time| Opened { connection, client, history, moves: None, more: more(time) }))
     }
 }
 
 /// An opened connection, and what the server said.
-pub(crate) struct Greeting {
+pub(crate) struct Opened<T> {
     pub(crate) connection: MultiplexedConnection,
-    pub(crate) time: ServerTime,
     /// How the server identifies the connection, if it is willing to close it.
     pub(crate) client: Option<ClientId>,
-    /// Whether the server is a node of a cluster.
-    pub(crate) cluster: bool,
     /// The name of the history of the server's data, if it tells.
     pub(crate) history: Option<Arc<str>>,
-    /// Whether the server refuses what gives a lock back.
-    pub(crate) refuses_release: bool,
     /// Changes when the server turns out to be at another address, if that can happen.
     pub(crate) moves: Option<watch::Receiver<u64>>,
+    pub(crate) more: T,
 }
 
-/// A connection that listens.
+/// The rest of what a server says to a connection for commands.
+pub(crate) struct Greeting {
+    pub(crate) time: ServerTime,
+    /// Whether the server is a node of a cluster.
+    pub(crate) cluster: bool,
+    /// Whether the server refuses what gives a lock back.
+    pub(crate) refuses_release: bool,
+}
+
+/// The rest of a connection that listens.
 pub(crate) struct Listening {
-    pub(crate) connection: MultiplexedConnection,
     /// The messages that it receives, and its end.
     pub(crate) pushes: UnboundedReceiver<PushInfo>,
     /// Whether the server reports changes to the keys that were read over it.
     pub(crate) tracks: bool,
-    /// As of [`Greeting`].
-    pub(crate) client: Option<ClientId>,
-    /// As of [`Greeting`].
-    pub(crate) history: Option<Arc<str>>,
-    /// As of [`Greeting`].
-    pub(crate) moves: Option<watch::Receiver<u64>>,
 }
 
 /// The description of a server by itself.
 pub(crate) struct Introduction {
     /// `standalone`, `cluster` or `sentinel`.
     pub(crate) mode: Option<String>,
-    role: Option<String>,
+    pub(crate) role: Option<String>,
     /// The name of the history of its data (`master_replid`), if it tells. No server but its replicas shares it. It
     /// changes when the server is promoted, and when it starts.
     pub(crate) history: Option<Arc<str>>,
@@ -173,10 +179,7 @@ impl Introduction {
             })
         };
         let info: Option<String> = info.and_then(|info| redis::from_redis_value(info).ok());
-        let told = |name: &str| {
-            let line = info.as_deref()?.lines().find_map(|line| line.strip_prefix(name))?;
-            Some(line.trim())
-        };
+        let told = |name: &str| line(info.as_deref()?, name);
         let history = told("master_replid:").map(Arc::from);
         let is_heir = told("master_replid2:").is_some_and(|before| before.bytes().any(|digit| digit != b'0'));
         Self { mode: word("mode"), role: word("role"), history, is_heir }
@@ -202,6 +205,27 @@ impl Introduction {
         }
         Ok(())
     }
+}
+
+impl Link {
+    /// Asks for a part of `INFO`.
+    pub(crate) async fn info(&self, part: &str) -> std::result::Result<String, RedisError> {
+        let answer = self.send(redis::cmd("INFO").arg(part)).await?;
+        redis::from_redis_value(answer).map_err(|_| unreadable())
+    }
+
+    /// Asks for a setting. `None` if the server does not tell it.
+    pub(crate) async fn setting(&self, name: &str) -> Option<String> {
+        match self.send(redis::cmd("CONFIG").arg("GET").arg(name)).await {
+            Ok(Value::Map(found)) => redis::from_redis_value(found.into_iter().next()?.1).ok(),
+            _ => None,
+        }
+    }
+}
+
+/// Returns what stands behind a name in `INFO`.
+pub(crate) fn line<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 
 /// Asks what the connection and the server are.

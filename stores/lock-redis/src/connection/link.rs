@@ -319,6 +319,16 @@ impl ServerTime {
     }
 }
 
+/// Gives up on work that takes too long.
+pub(crate) async fn within<T>(patience: Duration, work: impl Future<Output = T>) -> Option<T> {
+    let clock = Clock::system();
+    tokio::select! {
+        biased;
+        done = work => Some(done),
+        () = clock.sleep_until(clock.now().after(patience)) => None,
+    }
+}
+
 /// The error of an answer that cannot be read.
 pub(crate) fn unreadable() -> RedisError {
     RedisError::from((ErrorKind::UnexpectedReturnType, "not what the script answers"))

@@ -13,8 +13,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use tokio::sync::watch;
 
+use crate::connection::link::within;
 use lock_store::types::error::{LockError, Result};
-use lock_store::types::system::clock::Clock;
 use lock_store::types::system::sync::Mutex;
 
 /// No certificate file is longer. A path may name a device that never ends.
@@ -114,16 +114,11 @@ impl Certificates {
     pub(crate) async fn current(&self) -> Result<TlsCertificates> {
         let pems = self.authority.iter().chain(self.client.iter().flat_map(|(cert, key)| [cert, key]));
         if pems.into_iter().any(|pem| matches!(pem, Pem::File(..))) {
-            let clock = Clock::system();
             let mut reading = self.begin_to_read();
-            tokio::select! {
-                biased;
-                _ = reading.changed() => {}
-                () = clock.sleep_until(clock.now().after(PATIENCE)) => {
-                    self.note(Err(LockError::not_executed(format!(
-                        "the files of the certificates could not be read within {PATIENCE:?}",
-                    ))));
-                }
+            if within(PATIENCE, reading.changed()).await.is_none() {
+                self.note(Err(LockError::not_executed(format!(
+                    "the files of the certificates could not be read within {PATIENCE:?}",
+                ))));
             }
         }
         let mut read = self.read.lock();

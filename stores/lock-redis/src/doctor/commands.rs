@@ -3,7 +3,7 @@
 use redis::{Cmd, PushKind, Value, cmd};
 
 use crate::connection::greeting::{tracking, tracks};
-use crate::doctor::judge::{Failure, Need, answer, judge};
+use crate::doctor::judge::{Failure, Need, all, answer, judge};
 use crate::doctor::probe::{KEPT, Probe};
 use crate::protocol::steps;
 use lock_store::contract::backend::Finding;
@@ -61,7 +61,7 @@ async fn set(probe: &mut Probe) -> Outcome {
     let (take, again) = (take(&probe.key), take(&probe.key));
     let mut asked = redis::pipe();
     asked.add_command(take).add_command(again);
-    let answers = probe.ask_all(&asked).await?.into_iter().map(answer).collect::<Result<Vec<_>, _>>()?;
+    let answers = probe.answers(&asked).await?;
     match answers.as_slice() {
         [Value::Okay, Value::Nil] => Ok(Finding::works("SET NX PX", "a key that is taken is not taken again")),
         [Value::Okay, Value::Okay] => {
@@ -78,11 +78,8 @@ async fn transaction(probe: &mut Probe) -> Outcome {
     asked.cmd("MULTI").add_command(take(&format!("{}:m", probe.key)));
     asked.cmd("XADD").arg(&stream).arg("MAXLEN").arg("~").arg(1).arg("*").arg("k").arg("v");
     asked.cmd("PEXPIRE").arg(&stream).arg(KEPT).cmd("EXEC");
-    let answers = probe.ask_all(&asked).await?;
-    let all = answers.into_iter().map(answer).collect::<Result<Vec<_>, _>>()?;
-    let Some(Value::Array(results)) = all.into_iter().next_back() else { return Err(Failure::unreadable()) };
-    let results = results.into_iter().map(answer).collect::<Result<Vec<_>, _>>()?;
-    match results.as_slice() {
+    let Some(Value::Array(results)) = probe.answers(&asked).await?.pop() else { return Err(Failure::unreadable()) };
+    match all(results)?.as_slice() {
         [Value::Okay, Value::BulkString(_), Value::Int(1)] => {
             Ok(Finding::works("MULTI, XADD", "fencing tokens come from a stream, in one transaction with their lock"))
         }
@@ -153,7 +150,7 @@ async fn counted(probe: &mut Probe) -> Outcome {
 async fn kill(probe: &mut Probe) -> Outcome {
     let mut asked = redis::pipe();
     asked.cmd("CLIENT").arg("INFO").cmd("CLIENT").arg("KILL").arg("ID").arg(i64::MAX);
-    let answers = probe.ask_all(&asked).await?.into_iter().map(answer).collect::<Result<Vec<_>, _>>()?;
+    let answers = probe.answers(&asked).await?;
     match answers.as_slice() {
         [_, Value::Int(0)] => Ok(Finding::works("CLIENT KILL", "a command that nobody awaits can be cut off")),
         _ => Err(Failure::unreadable()),
@@ -165,7 +162,7 @@ async fn track(probe: &mut Probe) -> Outcome {
     if tracks(&answers) {
         return Ok(Finding::works("CLIENT TRACKING", "a loss is noticed within milliseconds"));
     }
-    answers.into_iter().map(answer).collect::<Result<Vec<_>, _>>()?;
+    all(answers)?;
     let says = "a loss is noticed at the next renewal, not at once, as before Redis 7.0";
     Ok(Finding::warning("CLIENT TRACKING", says).with_remedy("use Redis 7.0 or later"))
 }

@@ -70,3 +70,8 @@ pub(super) fn failed(subject: &'static str, error: &LockError) -> Finding {
 pub(super) fn answer(value: Value) -> Result<Value, Failure> {
     value.extract_error().map_err(Failure::Refused)
 }
+
+/// Returns some answers, unless one is an error.
+pub(super) fn all(values: Vec<Value>) -> Result<Vec<Value>, Failure> {
+    values.into_iter().map(answer).collect()
+}

@@ -7,8 +7,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
 
 use crate::connection::connect::Target;
-use crate::connection::link::{Link, ServerTime};
-use crate::doctor::judge::{Failure, answer};
+use crate::connection::link::{Link, ServerTime, within};
+use crate::doctor::judge::{Failure, all, answer};
 use crate::error;
 use crate::protocol::keys::hash_slot::number_in;
 use crate::protocol::keys::inbox_channel;
@@ -103,6 +103,11 @@ impl Probe {
         self.with(async |link| link.send_all(asked).await).await
     }
 
+    /// Asks several questions at once, of which none may fail.
+    pub(super) async fn answers(&mut self, asked: &Pipeline) -> std::result::Result<Vec<Value>, Failure> {
+        self.ask_all(asked).await.and_then(all)
+    }
+
     /// Asks one question.
     pub(super) async fn ask(&mut self, asked: &Cmd) -> std::result::Result<Value, Failure> {
         self.with(async |link| link.send(asked).await).await.and_then(answer)
@@ -137,15 +142,5 @@ impl Probe {
             false
         };
         within(ARRIVES_WITHIN, arrival).await == Some(true)
-    }
-}
-
-/// Gives up on what takes too long.
-pub(super) async fn within<T>(patience: Duration, work: impl Future<Output = T>) -> Option<T> {
-    let clock = Clock::system();
-    tokio::select! {
-        biased;
-        done = work => Some(done),
-        () = clock.sleep_until(clock.now().after(patience)) => None,
     }
 }

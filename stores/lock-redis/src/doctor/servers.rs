@@ -3,13 +3,14 @@
 use redis::cmd;
 use tokio::task::JoinSet;
 
-use crate::cluster::no_cluster;
+use crate::cluster::{Cluster, no_cluster};
 use crate::connection::connect::Target;
 use crate::connection::greeting::Introduction;
+use crate::connection::link::within;
 use crate::connection::slots::Topology;
 use crate::connection::url::Nat;
 use crate::doctor::judge::{Failure, Need, failed, judge};
-use crate::doctor::probe::{Probe, within};
+use crate::doctor::probe::Probe;
 use crate::masters::Masters;
 use crate::sentinel::Sentinels;
 use crate::sentinel::place::Place;
@@ -26,87 +27,70 @@ pub(super) struct Servers {
     pub(super) fails_over: bool,
 }
 
-impl Servers {
-    fn one(target: Target) -> Self {
-        Self { masters: vec![Probe::new(target, 0)], ..Self::default() }
-    }
-
-    fn none(finding: Finding) -> Self {
-        Self { found: vec![finding], ..Self::default() }
-    }
-}
-
 /// Finds the servers.
 pub(super) async fn of(masters: &Masters) -> Servers {
-    match masters {
+    let found = match masters {
         Masters::One(node) => match &node.pool.place {
             Place::Fixed(target) => at(target).await,
             Place::Sentinels(sentinels) => behind(sentinels).await,
         },
-        Masters::Cluster(cluster) => {
-            // All at once: a node that does not answer must not cost the time of the others.
-            let mut asking = JoinSet::new();
-            for seed in &cluster.seeds {
-                let mut probe = Probe::new(seed.pool.target().clone(), 0);
-                asking.spawn(async move { (topology(&mut probe).await, probe) });
-            }
-            let mut why = None;
-            while let Some(Ok((known, probe))) = asking.join_next().await {
-                match known {
-                    Ok(topology) => return of_cluster(&topology, &probe, &cluster.nat, false),
-                    Err(found) => why = Some(found),
-                }
-            }
-            Servers::none(why.unwrap_or_else(|| Finding::unknown("server", "no node of the cluster was asked")))
+        Masters::Cluster(cluster) => among(cluster).await,
+    };
+    found.unwrap_or_else(|why| Servers { found: vec![why], ..Servers::default() })
+}
+
+/// The masters of the cluster of the URL.
+async fn among(cluster: &Cluster) -> Result<Servers, Finding> {
+    // All at once: a node that does not answer must not cost the time of the others.
+    let mut asking = JoinSet::new();
+    for seed in &cluster.seeds {
+        let mut probe = Probe::new(seed.pool.target().clone(), 0);
+        asking.spawn(async move { (topology(&mut probe).await, probe) });
+    }
+    let mut why = Finding::unknown("server", "no node of the cluster was asked");
+    while let Some(Ok((known, probe))) = asking.join_next().await {
+        match known {
+            Ok(topology) => return Ok(of_cluster(&topology, &probe, &cluster.nat, false)),
+            Err(found) => why = found,
         }
     }
+    Err(why)
 }
 
 /// The server of the URL, and if it is a node of a cluster, all masters.
-async fn at(target: &Target) -> Servers {
+async fn at(target: &Target) -> Result<Servers, Finding> {
     let mut probe = Probe::new(target.clone(), 0);
-    if let Err(error) = probe.connect().await {
-        return Servers::none(failed("server", &error));
-    }
+    let failed = |error| failed("server", &error);
+    probe.connect().await.map_err(failed)?;
     let about = Introduction::read(probe.ask(&cmd("HELLO")).await.ok(), None);
-    if let Err(error) = about.check(target.node(), false) {
-        return Servers::none(failed("server", &error));
-    }
+    about.check(target.node(), false).map_err(failed)?;
     if about.mode.as_deref() != Some("cluster") {
-        return Servers { masters: vec![probe], ..Servers::default() };
+        return Ok(Servers { masters: vec![probe], ..Servers::default() });
     }
-    match topology(&mut probe).await {
-        Ok(topology) => of_cluster(&topology, &probe, &Nat::default(), true),
-        Err(found) => Servers::none(found),
-    }
+    Ok(of_cluster(&topology(&mut probe).await?, &probe, &Nat::default(), true))
 }
 
-async fn behind(sentinels: &Sentinels) -> Servers {
-    let said = match within(sentinels.template().settings.connect_within, sentinels.ask_all()).await {
-        Some(Ok(said)) => said,
-        Some(Err(error)) => return Servers::none(failed("sentinels", &error)),
-        None => return Servers::none(Finding::unknown("sentinels", "no sentinel answers in time")),
-    };
+async fn behind(sentinels: &Sentinels) -> Result<Servers, Finding> {
+    let (subject, template) = ("sentinels", &sentinels.master);
+    let failed = |error| failed(subject, &error);
+    let said = within(template.settings.connect_within, sentinels.ask_all()).await;
+    let said = said.ok_or_else(|| Finding::unknown(subject, "no sentinel answers in time"))?.map_err(failed)?;
     let all = said.len();
     let mut named: Vec<_> = said.iter().filter_map(|(_, said)| said.as_ref().ok()).collect();
     let Some(&master) = named.first() else {
         let why = said.into_iter().find_map(|(_, said)| said.err());
-        let unknown = || Finding::unknown("sentinels", "no sentinel names a master");
-        return Servers::none(why.map_or_else(unknown, |error| failed("sentinels", &error)));
+        return Err(why.map_or_else(|| Finding::unknown(subject, "no sentinel names a master"), failed));
     };
-    let target = match sentinels.template().sibling(&master.host, master.port) {
-        Ok(target) => target,
-        Err(error) => return Servers::none(failed("sentinels", &error)),
-    };
+    let target = template.sibling(&master.host, master.port).map_err(failed)?;
     let answered = named.len();
     named.dedup();
     let found = if named.len() > 1 {
-        Finding::warning("sentinels", "they name different masters: a failover has not ended")
+        Finding::warning(subject, "they name different masters: a failover has not ended")
             .with_remedy("wait until it has, or correct `sentinel monitor` where it names another")
     } else {
-        Finding::works("sentinels", format!("{answered} of {all} answer, and name {master}"))
+        Finding::works(subject, format!("{answered} of {all} answer, and name {master}"))
     };
-    Servers { found: vec![found], fails_over: true, ..Servers::one(target) }
+    Ok(Servers { masters: vec![Probe::new(target, 0)], found: vec![found], is_cluster: false, fails_over: true })
 }
 
 /// Asks a node which masters serve which slots.

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use redis::cmd;
 
-use crate::connection::greeting::Introduction;
+use crate::connection::greeting::{Introduction, line};
 use crate::doctor::judge::{Failure, Need, judge};
 use crate::doctor::probe::Probe;
 use crate::server::checks::{eviction_policy, version};
@@ -117,8 +117,4 @@ async fn persistence(probe: &mut Probe) -> Outcome {
         _ => "an append-only file; how often it reaches the disk is not told".to_owned(),
     };
     Ok(Finding::works("persistence", says))
-}
-
-fn line<'a>(info: &'a str, name: &str) -> Option<&'a str> {
-    info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }

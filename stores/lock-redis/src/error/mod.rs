@@ -2,15 +2,13 @@
 
 #[cfg(feature = "tls")]
 mod tls;
-pub(crate) mod wrong_type;
 
 use std::error::Error;
-use std::io;
 use std::sync::Arc;
+use std::{fmt, io};
 
 use redis::{ErrorKind, RedisError};
 
-use crate::error::wrong_type::WrongType;
 use crate::protocol::keys;
 use crate::services;
 use lock_store::types::error::{LockError, LockErrorKind};
@@ -316,6 +314,24 @@ fn meaning(code: &str, detail: &str) -> Option<(&'static str, Meaning)> {
     let known = || TEXTS.iter().find(|(part, _)| detail.contains(part)).map(|(_, meaning)| *meaning);
     service.or_else(known).map(|meaning| ("ERR", meaning))
 }
+
+/// Marks an error of the server that says no more than that some key is of another type.
+#[derive(Debug)]
+pub(crate) struct WrongType;
+
+impl WrongType {
+    pub(crate) fn is_of(error: &LockError) -> bool {
+        error.source().is_some_and(<dyn Error>::is::<Self>)
+    }
+}
+
+impl fmt::Display for WrongType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WRONGTYPE")
+    }
+}
+
+impl Error for WrongType {}
 
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 
 use crate::inspect::servers::Servers;
-use crate::inspect::waiters::ask;
+use crate::inspect::waiters::{ask, entries};
 use crate::protocol::keys::Keys;
 use crate::protocol::value;
 use crate::server::node::Node;
@@ -26,11 +26,7 @@ pub(super) async fn note_modes(servers: &Servers, from: &Arc<Node>, shared: &mut
     let ask = async |commands: Vec<Cmd>| {
         if commands.is_empty() { Ok(Vec::new()) } else { servers.ask(from, LIST, &commands).await }
     };
-    let last = |keys: &Keys| {
-        let mut command = redis::cmd("ZRANGE");
-        command.arg(keys.queue()).arg(0).arg(0);
-        command
-    };
+    let last = |keys: &Keys| redis::cmd("ZRANGE").arg(keys.queue()).arg(0).arg(0).to_owned();
     let lasting = ask(keys.iter().map(last).collect()).await?;
     let mut found = Vec::new();
     for (place, answer) in lasting.into_iter().enumerate() {
@@ -39,11 +35,7 @@ pub(super) async fn note_modes(servers: &Servers, from: &Arc<Node>, shared: &mut
             found.push((place, owner));
         }
     }
-    let of = |(place, owner): &(usize, String)| {
-        let mut command = redis::cmd("HMGET");
-        command.arg(keys[*place].waiters()).arg(owner);
-        command
-    };
+    let of = |(place, owner): &(usize, String)| redis::cmd("HMGET").arg(keys[*place].waiters()).arg(owner).to_owned();
     let known = ask(found.iter().map(of).collect()).await?;
     for ((place, _), answer) in found.into_iter().zip(known) {
         if let Value::Array(known) = answer.value
@@ -75,23 +67,15 @@ pub(super) async fn read(servers: &Servers, key: &LockKey) -> Result<Vec<FleetHo
     if live.is_empty() {
         return Ok(Vec::new());
     }
-    let mut command = redis::cmd("HMGET");
-    command.arg(keys.waiters());
-    for (owner, _) in &live {
-        command.arg(owner);
-    }
-    let answer = ask(servers, LIST, command).await?;
-    let answer_now = answer.now;
-    let Value::Array(known) = answer.value else { return Err(answer.refusal(LIST)) };
-    let read = |((owner, left), known): ((String, Duration), Value)| {
-        let text = if let Value::BulkString(text) = known { text } else { Vec::new() };
+    let (known, now) = entries(servers, LIST, &keys, live.iter().map(|(owner, _)| owner)).await?;
+    let read = |((owner, left), text): ((String, Duration), Vec<u8>)| {
         // Released, but kept for the rest of its `min_hold`.
         let owner = OwnerId::from_hex(&owner).filter(|_| !owner.starts_with(&"0".repeat(16)));
         let mut holder = FleetHolder::new(owner, Some(left));
         let (info, let_in) = value::waiter(&text).unzip();
         (holder.info, holder.mode) = (info, value::mode(&text));
         // A claim that came from the queue may have slept until a time that lies ahead of its grant.
-        holder.held_for = let_in.and_then(|at| answer_now.checked_sub(at)).map(Duration::from_micros);
+        holder.held_for = let_in.and_then(|at| now.checked_sub(at)).map(Duration::from_micros);
         holder
     };
     Ok(live.into_iter().zip(known).map(read).collect())

@@ -4,8 +4,7 @@
 //! value, and never writes.
 
 mod holders;
-mod jobs;
-mod marks;
+mod records;
 mod release;
 mod scan;
 pub(super) mod servers;
@@ -19,7 +18,7 @@ use redis::Value;
 
 use crate::calls::run::Operation as _;
 use crate::calls::wrong_type::FindOtherType;
-use crate::error::wrong_type::WrongType;
+use crate::error::WrongType;
 use crate::inspect::servers::{Answer, Servers, within};
 use crate::masters::Masters;
 use crate::protocol::{keys, steps, value};
@@ -66,7 +65,7 @@ impl Inspector for RedisStore {
     async fn job(&self, key: &LockKey) -> Result<Option<JobRecord>> {
         let servers = self.servers();
         let from = servers.reachable().await?;
-        servers.told(jobs::read_one(servers, &from, key).await, key).await
+        servers.told(records::job(servers, &from, key).await, key).await
     }
 
     async fn keeper(&self, key: &LockKey) -> Result<Option<AnyBackend>> {
@@ -115,11 +114,8 @@ impl Servers {
         }
         let mut commands = Vec::with_capacity(3 * keys.len());
         for key in keys {
-            let mut value = redis::cmd("GETRANGE");
-            value.arg(key.as_str()).arg(0).arg(VALUE_READ);
-            let mut left = redis::cmd("PTTL");
-            left.arg(key.as_str());
-            commands.extend([value, left, waiters::count(key)?]);
+            let left = redis::cmd("PTTL").arg(key.as_str()).to_owned();
+            commands.extend([records::get(key.as_str()), left, waiters::count(key)?]);
         }
         let answers = self.ask(server, "read locks", &commands).await?;
         let found = keys.iter().zip(answers.chunks_exact(3)).map(|(key, answers)| found_at(key, answers));

@@ -55,28 +55,23 @@ async fn announce(store: &Node, claim: &Claim, revocation: &Revocation) -> Resul
     let Claim { key, owner, mode, .. } = claim;
     let connection = store.pool.connection().await?;
     let link = &connection.link;
-    let mut reading = redis::cmd("GETRANGE");
-    reading.arg(key.as_str()).arg(0).arg(31);
-    let answer = link.send(&reading).await.map_err(|error| store.failed("read the lock", &error))?;
+    let reading = link.send(redis::cmd("GETRANGE").arg(key.as_str()).arg(0).arg(31)).await;
+    let answer = reading.map_err(|error| store.failed("read the lock", &error))?;
     // An owner is used for one lock, once, so nobody else can have this text.
     if !mode.is_shared() && !matches!(answer, Value::BulkString(text) if text == owner.digits()) {
         return Ok(false);
     }
-    let mut telling = redis::cmd("PUBLISH");
-    telling.arg(keys::REVOKED).arg(steps::revoking(*owner, &revocation.actor, &revocation.reason));
-    link.send(&telling).await.map_err(|error| store.failed("tell the holder", &error))?;
+    let message = steps::revoking(*owner, &revocation.actor, &revocation.reason);
+    let told = link.send(redis::cmd("PUBLISH").arg(keys::REVOKED).arg(message)).await;
+    told.map_err(|error| store.failed("tell the holder", &error))?;
     Ok(true)
 }
 
 /// Deletes a key that holds exactly this value.
 async fn delete(store: &Node, key: &LockKey, value: &[u8]) -> Result<Freed> {
     let connection = store.pool.connection().await?;
-    let link = &connection.link;
-    let answer = link
-        .eval(&steps::release_foreign(key.as_str(), value))
-        .await
-        .map_err(|error| store.failed("release", &error))?;
-    match answer {
+    let answer = connection.link.eval(&steps::release_foreign(key.as_str(), value)).await;
+    match answer.map_err(|error| store.failed("release", &error))? {
         Value::Int(1) => Ok(Freed::Released),
         Value::Int(0) => Ok(Freed::NotHeld),
         _ => Err(store.unreadable("release")),

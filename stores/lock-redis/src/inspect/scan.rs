@@ -7,8 +7,8 @@ use redis::Value;
 
 use crate::connection::slots::Topology;
 use crate::connection::url::Address;
+use crate::inspect::records;
 use crate::inspect::servers::{Fleet, Servers, within};
-use crate::inspect::{jobs, marks};
 use crate::protocol::keys;
 use crate::server::node::Node;
 use lock_store::contract::backend::{JobVersion, ScanPage, ScanPosition};
@@ -53,9 +53,9 @@ impl Servers {
         };
         let mut page = ScanPage::new(server.name());
         page.entries = self.read(&server, &below(locks)).await?.into_iter().filter_map(super::Found::entry).collect();
-        page.jobs = jobs::read(self, &server, &below(jobs)).await?;
+        page.jobs = records::jobs(self, &server, &below(jobs)).await?;
         let marks = marks.into_iter().filter(|(lock, _)| lock.as_str().starts_with(prefix)).collect::<Vec<_>>();
-        page.done = marks::read(self, &server, &marks).await?;
+        page.done = records::marks(self, &server, &marks).await?;
         page.visited = u64::from(limit);
         page.next = match cluster {
             cluster if next > 0 => Some(Position { server, cursor: next, cluster }),
@@ -72,7 +72,7 @@ impl Servers {
             Fleet::Cluster(now) => {
                 let mut ahead: VecDeque<Address> = now.masters().into_iter().cloned().collect();
                 // All slots are served, because each has a master.
-                let first = ahead.pop_front().ok_or_else(|| self.named().unreadable("tell who serves which slot"))?;
+                let first = ahead.pop_front().ok_or_else(|| self.named.unreadable("tell who serves which slot"))?;
                 let server = self.master(&first).await?;
                 Ok(Position { server, cursor: 0, cluster: Some(Cluster { now, ahead, settled: false }) })
             }

@@ -8,6 +8,8 @@ use std::time::Duration;
 use redis::{Cmd, RedisError, Value};
 
 use crate::cluster::no_cluster;
+use crate::connection::greeting::Introduction;
+use crate::connection::link;
 use crate::connection::slots::Topology;
 use crate::connection::url::{Address, Nat};
 use crate::masters::Masters;
@@ -27,7 +29,7 @@ const REDIRECTIONS: usize = 3;
 /// How to reach every server of a fleet, with the credentials and settings of one URL.
 pub(crate) struct Servers {
     /// The server of the URL.
-    named: Arc<Node>,
+    pub(super) named: Arc<Node>,
     /// Other nodes of its cluster, by name, with their connections.
     others: Mutex<BTreeMap<String, Arc<Node>>>,
     nat: Nat,
@@ -83,16 +85,11 @@ impl Servers {
             Masters::One(node) => (Arc::clone(node), BTreeMap::new(), Nat::default()),
             Masters::Cluster(cluster) => {
                 let others = cluster.seeds.iter().skip(1).map(|seed| (seed.name().to_owned(), at(seed)));
-                (at(cluster.first()), others.collect(), cluster.nat.clone())
+                (at(&cluster.seeds[0]), others.collect(), cluster.nat.clone())
             }
         };
         let of_cluster = masters.only().is_none();
         Self { named, others: Mutex::new(others), nat, of_cluster, is_cluster: AtomicBool::default() }
-    }
-
-    /// Returns the server of the URL.
-    pub(super) fn named(&self) -> &Node {
-        &self.named
     }
 
     /// Returns a server that can be reached: the one of the URL, or another node of its cluster.
@@ -101,7 +98,7 @@ impl Servers {
     pub(super) async fn reachable(&self) -> Result<Arc<Node>> {
         let found = self.connected().await?;
         if self.of_cluster && !self.is_cluster.load(Ordering::Relaxed) {
-            if introduction(&found, "mode").await?.is_some_and(|mode| mode != "cluster") {
+            if introduction(&found).await?.mode.is_some_and(|mode| mode != "cluster") {
                 return Err(no_cluster(found.name()));
             }
             self.is_cluster.store(true, Ordering::Relaxed);
@@ -125,14 +122,13 @@ impl Servers {
     /// Finds out which servers keep the locks.
     pub(super) async fn look(&self) -> Result<Fleet> {
         let asked = self.reachable().await?;
-        match introduction(&asked, "mode").await?.as_deref() {
-            Some("cluster") => {}
-            _ => return Ok(Fleet::One(asked)),
+        if introduction(&asked).await?.mode.as_deref() != Some("cluster") {
+            return Ok(Fleet::One(asked));
         }
         let what = "tell who serves which slot";
         // Every version knows this command; 6.2 does not know the one that replaces it since 7.0.
-        let answer = send(&asked, what, redis::cmd("CLUSTER").arg("SLOTS")).await?;
-        let answer = answer.map_err(|error| asked.failed(what, &error))?;
+        let slots = send(&asked, what, redis::cmd("CLUSTER").arg("SLOTS")).await?;
+        let answer = slots.map_err(|error| asked.failed(what, &error))?;
         let topology = Topology::read(&answer, asked.pool.target().host()).ok_or_else(|| asked.unreadable(what))?;
         match topology.unserved() {
             0 => {
@@ -149,7 +145,7 @@ impl Servers {
     /// Returns the master at an address, if it still is one.
     pub(super) async fn master(&self, address: &Address) -> Result<Arc<Node>> {
         let store = self.at(address)?;
-        match introduction(&store, "role").await?.as_deref() {
+        match introduction(&store).await?.role.as_deref() {
             Some("master") => Ok(store),
             _ => Err(LockError::not_executed(format!(
                 "{} is no longer a master of its cluster; begin again when the failover has ended",
@@ -178,8 +174,7 @@ impl Servers {
     /// Finds the server that keeps a key.
     pub(super) async fn keeper_of(&self, key: &LockKey) -> Result<Arc<Node>> {
         let what = "find the master of a key";
-        let mut command = redis::cmd("PTTL");
-        command.arg(key.as_str());
+        let command = redis::cmd("PTTL").arg(key.as_str()).to_owned();
         let mut store = self.reachable().await?;
         for _ in 0..=REDIRECTIONS {
             match send(&store, what, &command).await? {
@@ -275,15 +270,12 @@ impl ServerRequest {
 
 /// Gives up on a server that does not answer.
 pub(super) async fn within<T>(store: &Node, what: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
-    let clock = Clock::system();
-    tokio::select! {
-        biased;
-        done = work => done,
-        () = clock.sleep_until(clock.now().after(PATIENCE)) => Err(LockError::unavailable(format!(
+    link::within(PATIENCE, work).await.unwrap_or_else(|| {
+        Err(LockError::unavailable(format!(
             "{} did not {what} within {PATIENCE:?}; check the network and whether it is stalled",
             store.name(),
-        ))),
-    }
+        )))
+    })
 }
 
 /// Sends one command. The inner error is the server's answer.
@@ -295,18 +287,13 @@ async fn send(store: &Node, what: &str, command: &Cmd) -> Result<std::result::Re
     .await
 }
 
-/// Asks a server for a fact about itself. Every user may ask this, whatever its permissions are.
-async fn introduction(store: &Node, about: &str) -> Result<Option<String>> {
+/// Asks a server what it is. Every user may ask this, whatever its permissions are.
+async fn introduction(store: &Node) -> Result<Introduction> {
     match send(store, "say what it is", &redis::cmd("HELLO")).await? {
-        Ok(Value::Map(words)) => Ok(words.into_iter().find_map(|word| match word {
-            (Value::BulkString(name), Value::BulkString(word)) if name == about.as_bytes() => {
-                String::from_utf8(word).ok()
-            }
-            _ => None,
-        })),
+        Ok(hello @ Value::Map(_)) => Ok(Introduction::read(Some(hello), None)),
         Ok(_) => Err(store.unreadable("say what it is")),
         // A proxy in between that does not know the command is not a node of a cluster.
-        Err(error) if error.code() == Some("ERR") => Ok(None),
+        Err(error) if error.code() == Some("ERR") => Ok(Introduction::read(None, None)),
         Err(error) => Err(store.failed("say what it is", &error)),
     }
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use crate::RedisStore;
-use crate::connection::link::Link;
+use crate::connection::greeting::line;
+use crate::connection::link::{self, Link};
 use crate::inspect::servers::{Fleet, within};
 use crate::protocol::keys::{BIRTH, MEMBERS};
 use crate::sentinel::place::Place;
@@ -102,7 +103,7 @@ impl Server {
 #[doc(hidden)]
 pub async fn of_store(store: &RedisStore) -> Result<(&'static str, Vec<Server>)> {
     let (all, is_cluster) = (store.servers(), store.masters.only().is_none());
-    let named = all.named();
+    let named = &all.named;
     if let Place::Sentinels(sentinels) = &named.pool.place {
         let mut servers = master(named).await;
         for (address, says) in sentinels.ask_all().await? {
@@ -141,20 +142,13 @@ pub async fn of_members(members: Vec<RedisStore>, list: &MemberList) -> Vec<Serv
     for (at, store) in members.into_iter().enumerate() {
         let list = list.clone();
         asking.spawn(async move {
-            let (node, clock) = (store.servers().named(), Clock::system());
-            let late = || {
-                LockError::unavailable(format!(
+            let node = &store.servers().named;
+            let said = link::within(PATIENCE, member(node, &list)).await.unwrap_or_else(|| {
+                Server::new(node.name(), Part::Member).failed(&LockError::unavailable(format!(
                     "{} did not answer within {PATIENCE:?}; check whether it is stalled",
                     node.name()
-                ))
-            };
-            let said = tokio::select! {
-                biased;
-                said = member(node, &list) => said,
-                () = clock.sleep_until(clock.now().after(PATIENCE)) => {
-                    Server::new(node.name(), Part::Member).failed(&late())
-                }
-            };
+                )))
+            });
             (at, said)
         });
     }
@@ -238,10 +232,6 @@ async fn info(node: &Node, link: &Link) -> Result<String> {
 fn of_replica(info: &str) -> Option<String> {
     let is_master = line(info, "role:") == Some("master");
     (!is_master).then(|| "it is a replica, and gives no locks; name its master".to_owned())
-}
-
-fn line<'a>(info: &'a str, name: &str) -> Option<&'a str> {
-    info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 
 /// Reads `slave0:ip=10.0.0.2,port=6379,state=online,offset=1,lag=0`.

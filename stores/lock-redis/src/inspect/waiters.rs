@@ -22,10 +22,8 @@ const LIST: &str = "list the waiters";
 
 /// The command that counts the waiters of a key. A missing queue is empty.
 pub(super) fn count(key: &LockKey) -> Result<Cmd> {
-    let mut command = redis::cmd("ZCOUNT");
     // Claims that share the lock stand there too, with a negative score.
-    command.arg(Keys::of(key)?.queue()).arg(0).arg("+inf");
-    Ok(command)
+    Ok(redis::cmd("ZCOUNT").arg(Keys::of(key)?.queue()).arg(0).arg("+inf").to_owned())
 }
 
 /// Lists the waiters of a key in order of arrival. A missing queue is empty.
@@ -38,17 +36,8 @@ pub(super) async fn read(servers: &Servers, key: &LockKey) -> Result<Vec<Waiter>
     if queue.is_empty() {
         return Ok(Vec::new());
     }
-    let mut command = redis::cmd("HMGET");
-    command.arg(keys.waiters());
-    for (owner, _) in &queue {
-        command.arg(owner);
-    }
-    let answer = ask(servers, LIST, command).await?;
-    let Value::Array(entries) = answer.value else { return Err(answer.refusal(LIST)) };
-    let now = answer.now;
-    let read = |(at, ((owner, arrived), entry)): (usize, ((String, f64), Value))| {
-        // The waiter may have been granted the lock between the two commands.
-        let text = if let Value::BulkString(text) = entry { text } else { Vec::new() };
+    let (entries, now) = entries(servers, LIST, &keys, queue.iter().map(|(owner, _)| owner)).await?;
+    let read = |(at, ((owner, arrived), text)): (usize, ((String, f64), Vec<u8>))| {
         let entry = value::waiter(&text);
         #[expect(clippy::cast_precision_loss, reason = "microseconds since 1970 are exact until the year 2255")]
         let micros = (now as f64 - arrived).max(0.0);
@@ -67,6 +56,21 @@ pub(super) async fn read(servers: &Servers, key: &LockKey) -> Result<Vec<Waiter>
 fn confirmed(at: u64, now: u64) -> (bool, Option<Duration>) {
     let asleep = Duration::from_micros(at.saturating_sub(now)) > ESTIMATE;
     (asleep, (!asleep).then(|| Duration::from_micros(now.saturating_sub(at))))
+}
+
+/// Reads the entries of some claims, and when, in µs of the server's time. An entry is empty if its claim has left meanwhile.
+pub(super) async fn entries(
+    servers: &Servers,
+    what: &'static str,
+    keys: &Keys,
+    owners: impl Iterator<Item = &String>,
+) -> Result<(Vec<Vec<u8>>, u64)> {
+    let mut command = redis::cmd("HMGET").arg(keys.waiters()).to_owned();
+    owners.for_each(|owner| _ = command.arg(owner));
+    let answer = ask(servers, what, command).await?;
+    let Value::Array(entries) = answer.value else { return Err(answer.refusal(what)) };
+    let text = |entry| if let Value::BulkString(text) = entry { text } else { Vec::new() };
+    Ok((entries.into_iter().map(text).collect(), answer.now))
 }
 
 pub(super) async fn ask(servers: &Servers, what: &'static str, command: Cmd) -> Result<Answer> {

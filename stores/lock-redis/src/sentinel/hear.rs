@@ -89,7 +89,7 @@ impl Sentinels {
     async fn ask_again(&self, address: &Address, target: &Target, connection: &mut MultiplexedConnection) {
         let asked = within(target, async { view(target, connection, &self.service).await }).await;
         let believed = asked.and_then(|view| {
-            self.note(address, &view);
+            self.state.lock().told.note(address, &view);
             self.believe(view)
         });
         if let Err(error) = believed {

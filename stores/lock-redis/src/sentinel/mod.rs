@@ -38,9 +38,9 @@ const DOUBT_AFTER: Duration = Duration::from_millis(500);
 pub(crate) struct Sentinels {
     service: String,
     /// The service and its first sentinel, for people and metric labels.
-    name: String,
+    pub(crate) name: String,
     /// How the master is reached, but for its address.
-    master: Target,
+    pub(crate) master: Target,
     /// How sentinels are reached, but for their addresses.
     sentinel: Target,
     nat: Nat,
@@ -125,15 +125,6 @@ impl Sentinels {
             moves: watch::Sender::new(0),
             learnt: watch::Sender::new(()),
         })
-    }
-
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Returns how the master is reached, but for its address.
-    pub(crate) fn template(&self) -> &Target {
-        &self.master
     }
 
     /// Waits until the master turns out to be at another address.
@@ -232,7 +223,7 @@ impl Sentinels {
             let Some(answer) = asking.join_next().await else { break };
             match answer {
                 Ok((address, Ok(view))) => {
-                    self.note(&address, &view);
+                    self.state.lock().told.note(&address, &view);
                     views.push(view);
                     // Most of the sentinels that other sentinels named are needed too.
                     all.extend(self.others(&views));
@@ -335,11 +326,6 @@ impl Sentinels {
             self.moves.send_modify(|moves| *moves += 1);
         }
         Ok(target)
-    }
-
-    /// Remembers what a sentinel says of replicas.
-    fn note(&self, sentinel: &Address, view: &View) {
-        self.state.lock().told.note(sentinel, view);
     }
 
     /// Returns how many replicas could take over.

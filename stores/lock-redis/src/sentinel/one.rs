@@ -7,10 +7,10 @@ use redis::{AsyncConnectionConfig, PushInfo, RedisError, Value};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::connection::connect::Target;
+use crate::connection::link;
 use crate::connection::url::Address;
 use crate::error;
 use lock_store::types::error::{LockError, LockErrorKind, Result};
-use lock_store::types::system::clock::Clock;
 
 /// How long one sentinel may take to answer, connecting included.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -32,14 +32,9 @@ const NEWS: [&str; 5] = ["+promoted-slave", "+switch-master", "+slave", "+sdown"
 
 /// Gives up on a sentinel that does not answer.
 pub(crate) async fn within<T>(target: &Target, work: impl Future<Output = Result<T>>) -> Result<T> {
-    let clock = Clock::system();
-    tokio::select! {
-        biased;
-        done = work => done,
-        () = clock.sleep_until(clock.now().after(PATIENCE)) => {
-            Err(LockError::not_executed(format!("the sentinel {} did not answer within {PATIENCE:?}", target.node())))
-        }
-    }
+    link::within(PATIENCE, work).await.unwrap_or_else(|| {
+        Err(LockError::not_executed(format!("the sentinel {} did not answer within {PATIENCE:?}", target.node())))
+    })
 }
 
 /// Describes a failure. A sentinel has its own users, so the advice does not name the master's credentials.

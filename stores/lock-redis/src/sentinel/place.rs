@@ -5,7 +5,7 @@ use std::future::pending;
 use std::sync::Arc;
 
 use crate::connection::connect::{Settings, Target};
-use crate::connection::greeting::{Greeting, Listening};
+use crate::connection::greeting::{Greeting, Listening, Opened};
 use crate::sentinel::Sentinels;
 use lock_store::types::error::{LockError, Result};
 use lock_store::types::options::Durability;
@@ -15,7 +15,7 @@ use lock_store::types::url::StoreUrl;
 #[derive(Clone)]
 pub(crate) enum Place {
     /// Always at the same address.
-    Fixed(Box<Target>),
+    Fixed(Arc<Target>),
     /// Where the sentinels say that the master is.
     Sentinels(Arc<Sentinels>),
 }
@@ -26,7 +26,7 @@ impl Place {
         Ok(match url.scheme() {
             "redis+sentinel" | "rediss+sentinel" => Self::Sentinels(Arc::new(Sentinels::parse(url, settings)?)),
             _ if durability == Durability::AllReplicas => return Err(all_of_unknown()),
-            _ => Self::Fixed(Box::new(Target::parse(&url.to_text(), settings)?)),
+            _ => Self::Fixed(Arc::new(Target::parse(&url.to_text(), settings)?)),
         })
     }
 
@@ -42,7 +42,7 @@ impl Place {
     pub(crate) fn name(&self) -> &str {
         match self {
             Self::Fixed(target) => target.node(),
-            Self::Sentinels(sentinels) => sentinels.name(),
+            Self::Sentinels(sentinels) => &sentinels.name,
         }
     }
 
@@ -50,46 +50,44 @@ impl Place {
     pub(crate) fn target(&self) -> &Target {
         match self {
             Self::Fixed(target) => target,
-            Self::Sentinels(sentinels) => sentinels.template(),
+            Self::Sentinels(sentinels) => &sentinels.master,
         }
     }
 
     /// Opens a connection. The driver of the connection owns `presence`.
-    pub(crate) async fn open<P: Send + Sync + 'static>(&self, presence: P) -> Result<Greeting> {
-        match self {
-            Self::Fixed(target) => target.open(presence).await,
-            Self::Sentinels(sentinels) => {
-                let presence = Arc::new(presence);
-                let open = |target: Arc<Target>| {
-                    let presence = Arc::clone(&presence);
-                    async move {
-                        let mut greeting = target.open(presence).await?;
-                        greeting.history.get_or_insert_with(|| target.node().into());
-                        Ok(greeting)
-                    }
-                };
-                let (mut greeting, moves) = sentinels.at_the_master(open).await?;
-                greeting.moves = Some(moves);
-                Ok(greeting)
-            }
-        }
+    pub(crate) async fn open(&self, presence: impl Send + Sync + 'static) -> Result<Opened<Greeting>> {
+        let presence = Arc::new(presence);
+        let open = |target: Arc<Target>| {
+            let presence = Arc::clone(&presence);
+            async move { target.open(presence).await }
+        };
+        self.reach(open).await
     }
 
     /// Opens a connection that listens.
-    pub(crate) async fn listen(&self, channels: &[&str]) -> Result<Listening> {
-        match self {
-            Self::Fixed(target) => target.listen(channels).await,
-            Self::Sentinels(sentinels) => {
-                let listen = |target: Arc<Target>| async move {
-                    let mut listening = target.listen(channels).await?;
-                    listening.history.get_or_insert_with(|| target.node().into());
-                    Ok(listening)
-                };
-                let (mut listening, moves) = sentinels.at_the_master(listen).await?;
-                listening.moves = Some(moves);
-                Ok(listening)
+    pub(crate) async fn listen(&self, channels: &[&str]) -> Result<Opened<Listening>> {
+        self.reach(|target: Arc<Target>| async move { target.listen(channels).await }).await
+    }
+
+    async fn reach<T, F>(&self, open: impl Fn(Arc<Target>) -> F) -> Result<Opened<T>>
+    where
+        F: Future<Output = Result<Opened<T>>>,
+    {
+        let sentinels = match self {
+            Self::Fixed(target) => return open(Arc::clone(target)).await,
+            Self::Sentinels(sentinels) => sentinels,
+        };
+        let named = |target: Arc<Target>| {
+            let opening = open(Arc::clone(&target));
+            async move {
+                let mut opened = opening.await?;
+                opened.history.get_or_insert_with(|| target.node().into());
+                Ok(opened)
             }
-        }
+        };
+        let (mut opened, moves) = sentinels.at_the_master(named).await?;
+        opened.moves = Some(moves);
+        Ok(opened)
     }
 
     /// Follows the server from address to address, as far as it is told. Never returns.

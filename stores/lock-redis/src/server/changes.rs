@@ -19,6 +19,7 @@ use tokio::sync::Notify;
 
 use crate::connection::greeting;
 use crate::connection::link::Link;
+use crate::on_drop::OnDrop;
 use lock_store::contract::backend::Inbox;
 use lock_store::types::system::backoff::Backoff;
 use lock_store::types::system::clock::{Clock, Timestamp};
@@ -93,6 +94,28 @@ impl ChangeListeners {
     /// Returns whether the server reports changes, as far as is known.
     pub(crate) fn can_hear(&self) -> bool {
         !self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Makes a connection available to renewals, until the second result is dropped.
+    pub(crate) fn open(&self, link: Link, tracks: bool) -> (Arc<ChangeListener>, OnDrop<impl FnMut()>) {
+        let listener = Arc::new(ChangeListener {
+            link,
+            tracks: tracks.into(),
+            refused: Notify::new(),
+            in_doubt: AtomicBool::new(false),
+            doubted: Notify::new(),
+        });
+        let (runtime, opened) = (Handle::current().id(), Arc::clone(&listener));
+        self.open.lock().insert(runtime, Arc::clone(&listener));
+        let close = move || {
+            let mut open = self.open.lock();
+            // Another manager on the same runtime may have put its own connection here.
+            let is_this = open.get(&runtime).is_some_and(|listener| Arc::ptr_eq(listener, &opened));
+            let removed = if is_this { open.remove(&runtime) } else { None };
+            drop(open);
+            drop(removed);
+        };
+        (listener, OnDrop(close))
     }
 
     /// Notes that the server does not let us listen at all.
@@ -182,41 +205,6 @@ impl ChangeListener {
                 inbox.reconnected();
             }
         }
-    }
-}
-
-/// Makes a connection available to renewals, until it is dropped.
-pub(crate) struct Opened<'a> {
-    listeners: &'a ChangeListeners,
-    runtime: Id,
-    pub(crate) listener: Arc<ChangeListener>,
-}
-
-impl<'a> Opened<'a> {
-    pub(crate) fn new(listeners: &'a ChangeListeners, link: Link, tracks: bool) -> Self {
-        let listener = Arc::new(ChangeListener {
-            link,
-            tracks: tracks.into(),
-            refused: Notify::new(),
-            in_doubt: AtomicBool::new(false),
-            doubted: Notify::new(),
-        });
-        let runtime = Handle::current().id();
-        listeners.open.lock().insert(runtime, Arc::clone(&listener));
-        Self { listeners, runtime, listener }
-    }
-}
-
-impl Drop for Opened<'_> {
-    fn drop(&mut self) {
-        let mut open = self.listeners.open.lock();
-        // Another manager on the same runtime may have put its own connection here.
-        let removed = match open.get(&self.runtime) {
-            Some(listener) if Arc::ptr_eq(listener, &self.listener) => open.remove(&self.runtime),
-            _ => None,
-        };
-        drop(open);
-        drop(removed);
     }
 }
 

@@ -2,8 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use redis::Value;
-
+use crate::connection::greeting::line;
 use crate::connection::link::Link;
 use crate::connection::slots;
 use crate::sentinel::place::Place;
@@ -99,54 +98,36 @@ impl Exposure {
 
 /// Asks what runs on a server.
 pub(crate) async fn version(link: &Link) -> Option<String> {
-    let mut info = redis::cmd("INFO");
-    info.arg("server");
-    let text: String = redis::from_redis_value(link.send(&info).await.ok()?).ok()?;
-    let told = |name: &str| text.lines().find_map(|line| Some(line.strip_prefix(name)?.trim().to_owned()));
+    let info = link.info("server").await.ok()?;
     // Valkey also tells the version of Redis that it is like.
-    let others = ["valkey", "dragonfly"].into_iter().find_map(|name| Some((name, told(&format!("{name}_version:"))?)));
-    let (name, version) = others.or_else(|| Some(("redis", told("redis_version:")?)))?;
-    Some(format!("{name} {version}"))
+    ["valkey", "dragonfly", "redis"].into_iter().find_map(|name| {
+        let version = line(&info, &format!("{name}_version:"))?;
+        Some(format!("{name} {version}"))
+    })
 }
 
 /// Asks for the eviction policy, in the way that managed servers allow if they forbid the direct
 /// one.
 pub(crate) async fn eviction_policy(link: &Link) -> Option<String> {
-    let mut config = redis::cmd("CONFIG");
-    config.arg("GET").arg("maxmemory-policy");
-    if let Ok(Value::Map(found)) = link.send(&config).await
-        && let Some((_, Value::BulkString(policy))) = found.into_iter().next()
-    {
-        return String::from_utf8(policy).ok();
+    match link.setting("maxmemory-policy").await {
+        None => line(&link.info("memory").await.ok()?, "maxmemory_policy:").map(str::to_owned),
+        policy => policy,
     }
-    let mut info = redis::cmd("INFO");
-    info.arg("memory");
-    let text: String = redis::from_redis_value(link.send(&info).await.ok()?).ok()?;
-    text.lines().find_map(|line| line.strip_prefix("maxmemory_policy:")).map(|policy| policy.trim().to_owned())
 }
 
 /// Asks how many replicas are connected, and without how many the server refuses writes.
 pub(crate) async fn replication(link: &Link) -> Option<(u32, u32)> {
-    let mut info = redis::cmd("INFO");
-    info.arg("replication");
-    let text: String = redis::from_redis_value(link.send(&info).await.ok()?).ok()?;
-    let number = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
-    let replicas = number("connected_slaves:")?;
-    let mut config = redis::cmd("CONFIG");
-    config.arg("GET").arg("min-replicas-to-write");
-    let exactly = match link.send(&config).await {
-        Ok(Value::Map(found)) => found.into_iter().next().and_then(|(_, least)| redis::from_redis_value(least).ok()),
-        _ => None,
-    };
+    let info = link.info("replication").await.ok()?;
+    let replicas = line(&info, "connected_slaves:")?.parse().ok()?;
+    let exactly = link.setting("min-replicas-to-write").await.and_then(|least| least.parse().ok());
     // Only a server that requires some counts those that are close enough.
-    let at_least = u32::from(number("min_slaves_good_slaves:").is_some());
+    let at_least = u32::from(line(&info, "min_slaves_good_slaves:").is_some());
     Some((replicas, exactly.unwrap_or(at_least)))
 }
 
 /// Asks how many slots are being moved, which a node tells only of its own.
 pub(crate) async fn open_slots(link: &Link) -> Option<u32> {
-    let mut nodes = redis::cmd("CLUSTER");
-    nodes.arg("NODES");
-    let text: String = redis::from_redis_value(link.send(&nodes).await.ok()?).ok()?;
+    let nodes = link.send(redis::cmd("CLUSTER").arg("NODES")).await.ok()?;
+    let text: String = redis::from_redis_value(nodes).ok()?;
     slots::open(&text)
 }

@@ -1,7 +1,6 @@
 //! The state that the masters of one cluster have in common.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -19,13 +18,14 @@ use lock_store::types::system::sync::Mutex;
 const COPIES: usize = 64;
 
 /// The state that the masters of one cluster have in common.
+#[derive(Debug, Default)]
 pub(crate) struct Common {
     /// By slot, because each has a clock of its own.
-    floors: Box<[Floor]>,
+    floors: Floors,
     /// The last grants that were delivered: the cluster passes each on to all of its nodes.
     delivered: Mutex<VecDeque<(OwnerId, FencingToken)>>,
     /// Notified when something is wrong with a master.
-    trouble: Notify,
+    pub(crate) trouble: Notify,
     /// The recent releases, for a server that takes over.
     pub(crate) repeats: Arc<Repeats>,
     /// Whether the URL accepts that a failover may lose locks (`acks=0`).
@@ -34,33 +34,24 @@ pub(crate) struct Common {
     pub(crate) warned_of_replicas: AtomicBool,
 }
 
-impl Default for Common {
+#[derive(Debug)]
+struct Floors(Box<[Floor]>);
+
+impl Default for Floors {
     fn default() -> Self {
-        Self {
-            floors: (0..SLOTS).map(|_| Floor::default()).collect(),
-            delivered: Mutex::default(),
-            trouble: Notify::new(),
-            repeats: Arc::default(),
-            accepts_loss: false,
-            warned_of_replicas: AtomicBool::new(false),
-        }
+        Self((0..SLOTS).map(|_| Floor::default()).collect())
     }
 }
 
 impl Common {
     /// Returns the floor of the clock of a slot.
     pub(crate) fn floor(&self, slot: usize) -> &Floor {
-        &self.floors[slot]
+        &self.floors.0[slot]
     }
 
     /// Has the keeper look at the cluster.
     pub(crate) fn look_soon(&self) {
         self.trouble.notify_one();
-    }
-
-    /// Waits until something is wrong with a master.
-    pub(crate) async fn trouble(&self) {
-        self.trouble.notified().await;
     }
 
     /// Returns whether a grant is not a copy of one that was delivered.
@@ -75,11 +66,5 @@ impl Common {
         }
         delivered.push_back(this);
         true
-    }
-}
-
-impl fmt::Debug for Common {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Common")
     }
 }

@@ -13,6 +13,7 @@ use crate::connection::connect::Target;
 use crate::connection::redirect::{Redirections, Refusal};
 use crate::connection::slots::Found;
 use crate::error;
+use crate::on_drop::OnDrop;
 use crate::protocol::clock::Floor;
 use crate::protocol::keys::Keys;
 use crate::protocol::keys::hash_slot::slot_of;
@@ -92,7 +93,7 @@ pub(crate) struct Node {
     /// The number of the credentials with which its connections were last logged in, if they can expire.
     pub(crate) logged_in: AtomicU64,
     /// Whether it did not let us in the last time.
-    refuses: AtomicBool,
+    pub(crate) refuses: AtomicBool,
     /// In a cluster: the inboxes that receive its grants.
     hearing: Mutex<Vec<Arc<str>>>,
     /// In a cluster: the slots in which claims of this process wait.
@@ -104,12 +105,12 @@ pub(crate) struct Node {
 impl Node {
     #[cfg(feature = "inspect")]
     pub(crate) fn at(target: Target) -> Self {
-        Self::new(Place::Fixed(Box::new(target)), Durability::Master, None)
+        Self::new(Place::Fixed(Arc::new(target)), Durability::Master, None)
     }
 
     /// Makes a node of a cluster.
     pub(crate) fn in_cluster(target: Target, durability: Durability, cluster: &Arc<Common>) -> Self {
-        Self::new(Place::Fixed(Box::new(target)), durability, Some(Arc::clone(cluster)))
+        Self::new(Place::Fixed(Arc::new(target)), durability, Some(Arc::clone(cluster)))
     }
 
     /// Makes a node, wherever its server is now. One of a cluster has `cluster`.
@@ -146,7 +147,8 @@ impl Node {
 
     /// Names the keys of a lock.
     pub(crate) fn keys_of(&self, key: &LockKey) -> Result<Keys> {
-        if self.cluster.is_some() { Keys::in_cluster(key) } else { Keys::of(key) }
+        self.check(key)?;
+        Ok(Keys::of_taken(key))
     }
 
     /// Returns the floor of the clock from which the tokens of a key are drawn.
@@ -217,23 +219,23 @@ impl Node {
         }
     }
 
-    /// Notes that it did not let us in.
-    pub(crate) fn note_refusal(&self) {
-        self.refuses.store(true, Ordering::Relaxed);
-    }
-
-    /// Returns whether it did not let us in the last time.
-    pub(crate) fn refuses(&self) -> bool {
-        self.refuses.load(Ordering::Relaxed)
-    }
-
     /// Says that grants of this server reach an inbox, until the result is dropped.
-    pub(crate) fn hears<'a>(&'a self, inbox: &'a Inbox) -> Hearing<'a> {
+    pub(crate) fn hears<'a>(&'a self, inbox: &'a Inbox) -> OnDrop<impl FnMut() + 'a> {
         if self.cluster.is_some() {
             self.hearing.lock().push(Arc::clone(inbox.id()));
         }
         inbox.set_open(true);
-        Hearing { node: self, inbox }
+        OnDrop(move || {
+            if self.cluster.is_none() {
+                inbox.set_open(false);
+                return;
+            }
+            // Other masters may still be heard.
+            let mut hearing = self.hearing.lock();
+            if let Some(at) = hearing.iter().position(|id| id == inbox.id()) {
+                hearing.swap_remove(at);
+            }
+        })
     }
 
     /// Returns whether grants of this master reach the inbox of a request that is to queue.
@@ -289,25 +291,5 @@ impl Node {
 
     pub(crate) fn unreadable(&self, op: &str) -> LockError {
         error::unreadable(self.name(), op)
-    }
-}
-
-/// Says that grants of a server reach an inbox.
-pub(crate) struct Hearing<'a> {
-    node: &'a Node,
-    inbox: &'a Inbox,
-}
-
-impl Drop for Hearing<'_> {
-    fn drop(&mut self) {
-        if self.node.cluster.is_none() {
-            self.inbox.set_open(false);
-            return;
-        }
-        // Other masters may still be heard.
-        let mut hearing = self.node.hearing.lock();
-        if let Some(at) = hearing.iter().position(|id| id == self.inbox.id()) {
-            hearing.swap_remove(at);
-        }
     }
 }

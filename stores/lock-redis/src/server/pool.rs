@@ -6,8 +6,8 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
@@ -17,8 +17,9 @@ use tokio::sync::watch;
 use crate::batch::coalesce::Coalescer;
 use crate::batch::unsettled::Unsettled;
 use crate::connection::connect::Target;
-use crate::connection::greeting::Greeting;
+use crate::connection::greeting::{Greeting, Opened};
 use crate::connection::link::Link;
+use crate::on_drop::OnDrop;
 use crate::sentinel::place::Place;
 use crate::server::history::History;
 use lock_store::types::error::{LockError, Result};
@@ -148,8 +149,15 @@ impl Pool {
 
     fn spawn_connect(&self, runtime: &Handle, generation: u64, publish: watch::Sender<Outcome>) {
         let (alive, gone) = watch::channel(());
-        let presence =
-            Presence { slots: Arc::downgrade(&self.slots), runtime: runtime.id(), generation, _alive: alive };
+        let (slots, id) = (Arc::downgrade(&self.slots), runtime.id());
+        // Proves that the connection exists or is being opened. Its driver owns it; when it is dropped, for whatever reason,
+        // the slot is free for a new connection.
+        let presence = OnDrop(move || {
+            let _ended_with_it = &alive;
+            if let Some(slots) = slots.upgrade() {
+                slots.forget(id, generation);
+            }
+        });
         let (place, unsettled) = (self.place.clone(), Arc::clone(&self.unsettled));
         let history = Arc::clone(&self.history);
         // A runtime without I/O or timers panics at the first socket: in a task of its own, so that
@@ -159,7 +167,8 @@ impl Pool {
         let node = self.place.name().to_owned();
         runtime.spawn(async move {
             let opened = match opening.await {
-                Ok(Ok(Greeting { connection, time, client, cluster, history: found, refuses_release, moves })) => {
+                Ok(Ok(Opened { connection, client, history: found, moves, more })) => {
+                    let Greeting { time, cluster, refuses_release } = more;
                     history.observe(found.as_ref());
                     let link = Link::new(connection, generation, opened_at, time, gone, client);
                     let link = link.to(found, moves);
@@ -260,23 +269,6 @@ impl Slot {
     }
 }
 
-/// Proof that a connection exists or is being opened. Its driver owns it; when it is dropped, for
-/// whatever reason, the slot is free for a new connection.
-struct Presence {
-    slots: Weak<Slots>,
-    runtime: Id,
-    generation: u64,
-    _alive: watch::Sender<()>,
-}
-
-impl Drop for Presence {
-    fn drop(&mut self) {
-        if let Some(slots) = self.slots.upgrade() {
-            slots.forget(self.runtime, self.generation);
-        }
-    }
-}
-
 /// The renewals of one server.
 #[derive(Debug)]
 pub(crate) struct Renewals {
@@ -292,28 +284,18 @@ impl Renewals {
     }
 
     /// Says that a keeper runs on this runtime, until the result is dropped.
-    pub(crate) fn keep_here(&self) -> Kept<'_> {
+    pub(crate) fn keep_here(&self) -> OnDrop<impl FnMut()> {
         let runtime = Handle::current().id();
         self.keepers.lock().push(runtime);
-        Kept { renewals: self, runtime }
+        OnDrop(move || {
+            let mut keepers = self.keepers.lock();
+            if let Some(at) = keepers.iter().position(|known| *known == runtime) {
+                keepers.swap_remove(at);
+            }
+        })
     }
 
     pub(crate) fn are_kept_here(&self) -> bool {
         Handle::try_current().is_ok_and(|runtime| self.keepers.lock().contains(&runtime.id()))
-    }
-}
-
-/// Says that a keeper runs on a runtime.
-pub(crate) struct Kept<'a> {
-    renewals: &'a Renewals,
-    runtime: Id,
-}
-
-impl Drop for Kept<'_> {
-    fn drop(&mut self) {
-        let mut keepers = self.renewals.keepers.lock();
-        if let Some(at) = keepers.iter().position(|runtime| *runtime == self.runtime) {
-            keepers.swap_remove(at);
-        }
     }
 }

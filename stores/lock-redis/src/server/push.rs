@@ -5,9 +5,9 @@ use redis::{PushInfo, PushKind, Value};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 
+use crate::connection::greeting::{Listening, Opened};
 use crate::connection::link::{Link, ServerTime};
 use crate::protocol::{keys, steps};
-use crate::server::changes::Opened;
 use crate::server::node::{BACKOFF, Node};
 use lock_store::contract::backend::Inbox;
 use lock_store::types::error::LockErrorKind;
@@ -25,16 +25,15 @@ impl Node {
             let mut retirements = self.pool.retirements();
             let begun = clock.now();
             match self.pool.place.listen(&[&channel, keys::REVOKED]).await {
-                Ok(mut listening) => {
-                    self.pool.history.observe(listening.history.as_ref());
+                Ok(Opened { connection, client, history, moves, more: Listening { mut pushes, tracks } }) => {
+                    self.pool.history.observe(history.as_ref());
                     // The connection ends when the last handle to it goes, and with it what waits for that.
-                    let (_open, gone) = watch::channel(());
+                    let (_alive, gone) = watch::channel(());
                     let time = ServerTime::new(0, clock.now());
-                    let (connection, client) = (listening.connection, listening.client);
                     let link = Link::new(connection, self.pool.number(), begun, time, gone, client);
-                    let link = link.to(listening.history, listening.moves);
+                    let link = link.to(history, moves);
                     let moved = link.ended();
-                    let opened = Opened::new(&self.listeners, link, listening.tracks);
+                    let (listener, _open) = self.listeners.open(link, tracks);
                     let _hearing = self.hears(inbox);
                     was_open = true;
                     deaf = false;
@@ -44,9 +43,9 @@ impl Node {
                     }
                     let opened_at = clock.now();
                     tokio::select! {
-                        () = self.hear(&mut listening.pushes, inbox) => {}
-                        () = opened.listener.prove_alive(&self.sleepers) => {}
-                        () = opened.listener.keep_tracking(&self.listeners, inbox, self.name()) => {}
+                        () = self.hear(&mut pushes, inbox) => {}
+                        () = listener.prove_alive(&self.sleepers) => {}
+                        () = listener.keep_tracking(&self.listeners, inbox, self.name()) => {}
                         () = moved => {}
                         _ = retirements.changed() => {}
                     }

@@ -16,7 +16,8 @@ use tokio::runtime::{Handle, Id};
 use tokio::sync::watch;
 
 use crate::batch::coalesce::Coalescer;
-use crate::connection::link::Link;
+use crate::connection::greeting::line;
+use crate::connection::link::{Link, within};
 use crate::connection::slots::Topology;
 use crate::error;
 use crate::protocol::keys::hash_slot::slot_of_name;
@@ -173,12 +174,8 @@ impl Rounds {
             asking.cmd("INFO").arg("replication");
         }
         let node = self.place.name();
-        let clock = Clock::system();
-        let mut answers = tokio::select! {
-            biased;
-            answers = link.send_all(&asking) => answers.map_err(|error| error::executing(node, "confirm", &error))?,
-            () = clock.sleep_until(clock.now().after(SILENCE)) => return Err(self.unconfirmed(wanted, SILENCE)),
-        };
+        let answers = within(SILENCE, link.send_all(&asking)).await.ok_or_else(|| self.unconfirmed(wanted, SILENCE))?;
+        let mut answers = answers.map_err(|error| error::executing(node, "confirm", &error))?;
         let after = answers.split_off((markers.len() + 1).min(answers.len()));
         let Some((answer, written)) = answers.split_last() else { return Err(error::unreadable(node, "confirm")) };
         let refusals: Vec<RedisError> = written.iter().filter_map(refusal).collect();
@@ -277,7 +274,7 @@ fn every_replica(answers: &[Value], slot: u16, asked: &str) -> Option<u64> {
     let [slots, info] = answers else { return None };
     let known = Topology::read(slots, asked)?.replicas_in(slot)?;
     let info: String = redis::from_redis_value(info.clone()).ok()?;
-    let connected: u64 = info.lines().find_map(|line| line.strip_prefix("connected_slaves:"))?.trim().parse().ok()?;
+    let connected: u64 = line(&info, "connected_slaves:")?.parse().ok()?;
     let each: Vec<&str> = info.lines().filter(|line| line.starts_with("slave") && line.contains(":ip=")).collect();
     // A replica that receives its first copy of the data cannot take over yet.
     let without_data = each.iter().filter(|line| !line.contains("state=online")).count() as u64;

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
+use crate::on_drop::OnDrop;
 use lock_store::contract::backend::Inbox;
 use lock_store::types::system::sync::Mutex;
 
@@ -46,23 +47,12 @@ impl SlotInboxes {
     }
 
     /// Takes note of the slots of one process, until the result is dropped.
-    pub(crate) fn of<'a>(&'a self, inbox: &Inbox) -> Listed<'a> {
+    pub(crate) fn of(&self, inbox: &Inbox) -> (Arc<Slots>, OnDrop<impl FnMut()>) {
         let (inbox, asked) = (Arc::clone(inbox.id()), Mutex::default());
         let slots = Arc::new(Slots { inbox, asked, added: Notify::new(), credentials: Notify::new() });
         self.0.lock().push(Arc::clone(&slots));
-        Listed { all: self, slots }
-    }
-}
-
-/// Takes note of the slots of one process.
-pub(crate) struct Listed<'a> {
-    all: &'a SlotInboxes,
-    pub(crate) slots: Arc<Slots>,
-}
-
-impl Drop for Listed<'_> {
-    fn drop(&mut self) {
-        self.all.0.lock().retain(|slots| !Arc::ptr_eq(slots, &self.slots));
+        let listed = Arc::clone(&slots);
+        (slots, OnDrop(move || self.0.lock().retain(|slots| !Arc::ptr_eq(slots, &listed))))
     }
 }
 

@@ -46,15 +46,14 @@ impl Node {
         if self.cluster.is_none() {
             return pending().await;
         }
-        let listed = self.slot_inboxes.of(inbox);
-        let slots = &*listed.slots;
+        let (slots, _listed) = self.slot_inboxes.of(inbox);
         // That of the runtime, whose tests let a minute pass.
         let clock = Clock::of_current_runtime();
         let (mut broken, mut backoff, mut told) = (false, BACKOFF, false);
         loop {
             slots.any().await;
             let begun = clock.now();
-            match self.hear_slots(slots, inbox, &clock, &mut broken).await {
+            match self.hear_slots(&slots, inbox, &clock, &mut broken).await {
                 Over::Idle => {}
                 Over::Refused => {
                     if !mem::replace(&mut told, true) {
@@ -88,7 +87,8 @@ impl Node {
             .set_response_timeout(None)
             .set_connection_timeout(None)
             .set_push_sender(sender);
-        let Some(Ok(mut connection)) = self.in_time(self.pool.target().connect(&config)).await else {
+        let target = self.pool.target();
+        let Some(Ok(mut connection)) = target.in_time(target.connect(&config)).await else {
             return Over::Broken;
         };
         let open = Mutex::default();
@@ -136,7 +136,7 @@ impl Node {
                 message.cmd(&change.to_string()).arg(inbox_of_slot(&slots.inbox, *slot));
             }
             let sending = connection.send_packed_commands(&message, 0, changes.len());
-            let Some(Ok(answers)) = self.in_time(sending).await else { return Err(Over::Broken) };
+            let Some(Ok(answers)) = self.pool.target().in_time(sending).await else { return Err(Over::Broken) };
             for ((slot, change), answer) in changes.iter().zip(answers) {
                 match answer {
                     Value::Push { kind, data } if kind == *change && slot_of(&data) == Some(*slot) => {}
@@ -185,13 +185,6 @@ impl Node {
         {
             cluster.look_soon();
         }
-    }
-
-    /// Awaits an answer for as long as opening a connection may take.
-    async fn in_time<T>(&self, answer: impl Future<Output = T>) -> Option<T> {
-        #[expect(clippy::disallowed_methods, reason = "bounds a task of the keeper that no caller drives")]
-        let answer = tokio::time::timeout(self.pool.target().settings.connect_within, answer).await;
-        answer.ok()
     }
 }
 

@@ -1,3 +1,4 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::calls::run::renewing;
@@ -14,7 +15,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 async fn a_keeper_opens_a_connection_for_renewals_and_gives_it_back_when_it_is_idle() {
     let server = RedisServer::start();
     let target = Target::parse(&server.url(), Settings::default()).unwrap();
-    let node = Node::new(Place::Fixed(Box::new(target)), Durability::Master, None);
+    let node = Node::new(Place::Fixed(Arc::new(target)), Durability::Master, None);
     let open = || (node.pool.connections(), node.renewals.pool.connections());
     renewing(&node, MINUTE).await.unwrap();
     assert_eq!(open(), (1, 0), "no keeper runs here");

@@ -1,7 +1,7 @@
 //! The names of the marks that the work under a lock is done for a version: `{lock}@done:version`.
 
 #[cfg(feature = "inspect")]
-use crate::protocol::keys::hash_slot::hash_tag;
+use crate::protocol::keys::lock_before;
 
 /// The text between the name of a lock and the version.
 pub(super) const DONE: &str = "done:";
@@ -16,11 +16,7 @@ pub(super) fn split_at_done(key: &str) -> Option<(&str, &str)> {
 #[cfg(feature = "inspect")]
 pub(crate) fn lock_of_mark(key: &str) -> Option<(&str, &str)> {
     let (name, version) = split_at_done(key)?;
-    let lock = match name.strip_suffix(":@") {
-        Some(lock) => Some(lock).filter(|lock| hash_tag(lock).is_some()),
-        None => name.strip_suffix("}@")?.strip_prefix('{').filter(|lock| hash_tag(lock).is_none()),
-    };
-    lock.map(|lock| (lock, version))
+    Some((lock_before(name)?, version))
 }
 
 #[cfg(test)]

@@ -81,10 +81,8 @@ pub(crate) fn slot_of_inbox(channel: &[u8]) -> Option<u16> {
 pub(crate) struct Keys {
     /// The lock: the user's key.
     lock: LockKey,
-    /// The names of the companions, one behind the other.
-    companions: String,
-    /// Where the first of them ends.
-    end: usize,
+    queue: String,
+    waiters: String,
 }
 
 impl Keys {
@@ -119,14 +117,8 @@ impl Keys {
 
     /// Names the keys of a lock that was taken, so that its key was checked.
     pub(crate) fn of_taken(key: &LockKey) -> Self {
-        let lock = key.as_str();
-        let [open, close] = around(lock);
-        let [queue, waiters, ..] = COMPANIONS;
-        let mut companions = String::with_capacity(2 * lock.len() + 20);
-        [open, lock, close, queue].into_iter().for_each(|part| companions.push_str(part));
-        let end = companions.len();
-        [open, lock, close, waiters].into_iter().for_each(|part| companions.push_str(part));
-        Self { lock: key.clone(), companions, end }
+        let [queue, waiters] = [COMPANIONS[0], COMPANIONS[1]].map(|name| beside(key.as_str(), name));
+        Self { lock: key.clone(), queue, waiters }
     }
 
     /// As [`check`](Self::check), in a cluster: the keys of a lock must share a slot.
@@ -141,61 +133,43 @@ impl Keys {
         Self::check(key)
     }
 
-    /// Names the keys of one lock in a cluster.
-    pub(crate) fn in_cluster(key: &LockKey) -> Result<Self> {
-        Self::check_in_cluster(key)?;
-        Self::of(key)
-    }
-
     pub(crate) fn lock(&self) -> &str {
         self.lock.as_str()
     }
 
     /// The claims that wait, in order of arrival.
     pub(crate) fn queue(&self) -> &str {
-        &self.companions[..self.end]
+        &self.queue
     }
 
     /// The entry of each of them that a grant needs.
     pub(crate) fn waiters(&self) -> &str {
-        &self.companions[self.end..]
+        &self.waiters
     }
 
     /// The lock that the holder waits for. Few holders wait, so it is not kept.
     pub(crate) fn blocked(&self) -> String {
-        let [queue, _, blocked, ..] = COMPANIONS;
-        format!("{}{blocked}", self.queue().strip_suffix(queue).unwrap_or_default())
+        beside(self.lock(), COMPANIONS[2])
     }
 
     /// The last token that a member of a quorum gave of this lock.
     pub(crate) fn fence(&self) -> String {
-        let [_, _, _, fence, _] = COMPANIONS;
-        self.beside(fence)
+        beside(self.lock(), COMPANIONS[3])
     }
 
     /// The record of a job.
     pub(crate) fn job(&self) -> String {
-        self.beside(JOB)
+        beside(self.lock(), JOB)
     }
 
     /// The mark that the work is done for a version.
     pub(crate) fn done(&self, version: &JobVersion) -> String {
-        self.beside(DONE) + version.as_str()
-    }
-
-    fn beside(&self, name: &str) -> String {
-        let [open, close] = around(self.lock());
-        [open, self.lock(), close, name].concat()
+        beside(self.lock(), DONE) + version.as_str()
     }
 
     /// Lists the keys in the order in which the scripts of the queue expect them.
     pub(crate) fn all(&self) -> [&str; 3] {
         [self.lock(), self.queue(), self.waiters()]
-    }
-
-    /// The clock in the slot of these keys.
-    pub(crate) fn clock_of_slot(&self) -> Cow<'static, str> {
-        clock_of(&self.lock)
     }
 }
 
@@ -245,9 +219,20 @@ pub(crate) fn is_reserved(key: &str) -> bool {
 /// Returns the lock of the job whose record lies at a key.
 #[cfg(feature = "inspect")]
 pub(crate) fn lock_of_job(key: &str) -> Option<&str> {
-    let rest = key.strip_suffix(JOB)?;
-    let lock = rest.strip_suffix("}@").and_then(|rest| rest.strip_prefix('{')).filter(|lock| hash_tag(lock).is_none());
-    lock.or_else(|| rest.strip_suffix(":@").filter(|lock| hash_tag(lock).is_some()))
+    lock_before(key.strip_suffix(JOB)?)
+}
+
+/// Returns the lock in the name of a companion, of which this is the part before its last word.
+#[cfg(feature = "inspect")]
+fn lock_before(name: &str) -> Option<&str> {
+    let lock = name.strip_suffix(":@").filter(|lock| hash_tag(lock).is_some());
+    lock.or_else(|| name.strip_suffix("}@")?.strip_prefix('{').filter(|lock| hash_tag(lock).is_none()))
+}
+
+/// Names a companion of a lock.
+fn beside(lock: &str, name: &str) -> String {
+    let [open, close] = around(lock);
+    [open, lock, close, name].concat()
 }
 
 /// Returns what comes before and behind a key in the names of its companions.

@@ -66,7 +66,7 @@ fn clocks_are_refused_and_lie_in_the_slot_of_their_locks() {
     // From the specification of Redis Cluster.
     assert_eq!(super::slot(b"123456789"), 0x31C3);
     for key in ["a", "lock:user:42", "lock:{user:42}", "{a}:b{c}", "\u{e9}:\u{fc}"] {
-        let clock = Keys::of(&LockKey::new(key).unwrap()).unwrap().clock_of_slot();
+        let clock = super::clock_of(&LockKey::new(key).unwrap());
         assert_eq!(super::slot(hashed(&clock).as_bytes()), super::slot(hashed(key).as_bytes()), "{key} {clock}");
         // And the inbox of the slot, whose name ends like that of the clock.
         let of_it = super::slot(hashed(key).as_bytes());

@@ -1,5 +1,5 @@
 //! The atomic steps on the server: for each one its script or commands, their arguments and their answers,
-//! side by side. A new one is a [`Step`](step::Step) in a file of its own, with its script beside it and the method of the
+//! side by side. A new one is a function that returns a [`Step`](step::Step), in a file with its script and the method of the
 //! contract that runs it. Routing, redirections, coalescing and errors are there already. In all, a new operation of a part of
 //! the contract has six files: that part and its line in `erased`, `lock-core/src/memory`, a rule in `lock-testing/src/conformance`, and these two.
 
@@ -18,23 +18,22 @@ use std::time::Duration;
 use crate::protocol::value;
 
 #[cfg(test)]
-pub(crate) use beside::blocked::{ReadBlocked, WriteBlocked};
+pub(crate) use beside::blocked::{read_blocked, write_blocked};
 #[cfg(feature = "inspect")]
 pub(crate) use beside::done::read_mark;
-pub(crate) use beside::done::{ReadDone, RemoveDone, WriteDone};
-pub(crate) use beside::job::NoteRun;
 #[cfg(test)]
-pub(crate) use beside::job::ReadLastRun;
+pub(crate) use beside::done::{read_done, remove_done, write_done};
+pub(crate) use beside::job::note_run;
 #[cfg(feature = "inspect")]
 pub(crate) use beside::job::read_job;
+#[cfg(test)]
+pub(crate) use beside::job::read_job_of;
 pub(crate) use lock::acquire::{Acquire, Acquired};
-pub(crate) use lock::holder::ReadHolder;
+pub(crate) use lock::holder::read_holder;
 pub(crate) use lock::native::{Taken, draw, read_taken, take};
-#[cfg(feature = "inspect")]
-pub(crate) use lock::release::try_out_at;
 pub(crate) use lock::release::{each_freed, free_one, freed, refusal, release, try_out};
 #[cfg(feature = "inspect")]
-pub(crate) use lock::release_foreign::release_foreign;
+pub(crate) use lock::release::{release_foreign, try_out_at};
 pub(crate) use lock::renew::{Unrenewed, renew, unrenewed};
 pub(crate) use member::vote::{VoteAnswer, read_lists, read_vote, remember, vote, vouch};
 #[cfg(any(test, feature = "inspect"))]

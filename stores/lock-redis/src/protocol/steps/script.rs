@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use redis::{Arg, Cmd};
+use redis::{Arg, Cmd, ToRedisArgs};
 
 /// A piece of a script's text.
 pub(crate) type Part = &'static str;
@@ -57,7 +57,11 @@ pub(crate) struct Eval {
 
 impl Eval {
     /// Begins a call with its keys. The arguments are added to the command after them.
-    pub(crate) fn new<'a>(script: &'static Script, keys: impl ExactSizeIterator<Item = &'a str>) -> Self {
+    pub(crate) fn new<'a>(
+        script: &'static Script,
+        keys: impl IntoIterator<Item = &'a str, IntoIter: ExactSizeIterator>,
+    ) -> Self {
+        let keys = keys.into_iter();
         Self::of(script, keys.len()).with(|command| {
             for key in keys {
                 command.arg(key);
@@ -71,6 +75,12 @@ impl Eval {
         let mut command = Cmd::with_capacity(8 + 4 * keys, 192 + 96 * keys);
         command.arg("EVALSHA").arg(&script.sha).arg(keys);
         Self { script, command }
+    }
+
+    /// Adds a word.
+    pub(crate) fn arg(mut self, word: impl ToRedisArgs) -> Self {
+        self.command.arg(word);
+        self
     }
 
     /// Adds words.

@@ -6,41 +6,61 @@ use redis::Value;
 
 use crate::protocol::keys::Keys;
 use crate::protocol::steps::script::Eval;
-use lock_store::contract::backend::JobVersion;
+use lock_store::contract::backend::{Claim, JobVersion};
 use lock_store::types::error::LockError;
 use lock_store::types::key::LockKey;
+use lock_store::types::options::command_timeout;
 
 /// How long a step that only reads may take.
 pub(crate) const READ_WITHIN: Duration = Duration::from_secs(1);
 
 /// One step with one lock on the server. A store runs it at the server that has the lock.
-pub(crate) trait Step: Send + Sync {
-    type Answer: Send;
-
-    /// The name of the step in errors.
-    const OP: &'static str;
-
-    /// Whether it renews a lease, which waits behind nothing else.
-    const RENEWS: bool = false;
-
+pub(crate) struct Step<'a, A> {
+    /// Its name in errors.
+    pub(crate) op: &'static str,
     /// The lock that it is about.
-    fn lock(&self) -> &LockKey;
-
-    /// How long it may take to find the server that has the lock, and have its answer.
-    fn within(&self) -> Duration {
-        READ_WITHIN
-    }
-
+    pub(crate) lock: &'a LockKey,
     /// The version that it is about, if it is.
-    fn version(&self) -> Option<&JobVersion> {
-        None
+    pub(crate) version: Option<&'a JobVersion>,
+    /// The claim that it is about, if its work counts only once it has arrived wherever the claim wants it.
+    pub(crate) claim: Option<&'a Claim>,
+    /// How long it may take to find the server that has the lock, and have its answer.
+    pub(crate) within: Duration,
+    /// Whether it renews a lease, which waits behind nothing else.
+    pub(crate) renews: bool,
+    /// Whether an answer says that something is missing. It counts only if a master gave it: a replica may not know of it.
+    pub(crate) is_missing: fn(&A) -> bool,
+    pub(crate) call: Box<CallOf<'a>>,
+    pub(crate) read: Box<ReadOf<'a, A>>,
+}
+
+/// Makes the call. All of its keys are in the slot of the lock, as the clock is whose name it gets.
+type CallOf<'a> = dyn Fn(&Keys, &str) -> Eval + Send + Sync + 'a;
+
+/// Reads the answer.
+type ReadOf<'a, A> = dyn Fn(&Value) -> Read<A> + Send + Sync + 'a;
+
+impl<'a, A> Step<'a, A> {
+    pub(crate) fn new(
+        op: &'static str,
+        lock: &'a LockKey,
+        call: impl Fn(&Keys, &str) -> Eval + Send + Sync + 'a,
+        read: impl Fn(&Value) -> Read<A> + Send + Sync + 'a,
+    ) -> Self {
+        let (call, read, is_missing) = (Box::new(call), Box::new(read), |_: &A| false);
+        Self { op, lock, version: None, claim: None, within: READ_WITHIN, renews: false, is_missing, call, read }
     }
 
-    /// The call. All of its keys are in the slot of the lock, as `clock` is.
-    fn call(&self, keys: &Keys, clock: &str) -> Eval;
-
-    /// Reads the answer.
-    fn read(&self, answer: &Value) -> Read<Self::Answer>;
+    /// The same for a claim.
+    pub(crate) fn of(
+        op: &'static str,
+        claim: &'a Claim,
+        call: impl Fn(&Keys, &str) -> Eval + Send + Sync + 'a,
+        read: impl Fn(&Value) -> Read<A> + Send + Sync + 'a,
+    ) -> Self {
+        let within = command_timeout(claim.ttl);
+        Self { claim: Some(claim), within, ..Self::new(op, &claim.key, call, read) }
+    }
 }
 
 /// The meaning of an answer.

@@ -5,107 +5,62 @@ use std::time::Duration;
 
 use redis::Value;
 
+use crate::RedisStore;
 use crate::protocol::keys::Keys;
 use crate::protocol::steps::script::{Eval, Script};
 use crate::protocol::steps::step::{Read, Step, Unread};
 use crate::protocol::value;
-use lock_store::contract::backend::{Claim, DoneMark, JobVersion};
-use lock_store::types::error::LockError;
+use lock_store::contract::backend::{Claim, DoneMark, DoneMarks, JobVersion};
+use lock_store::types::error::{LockError, Result};
 use lock_store::types::key::LockKey;
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(&[&[include_str!("done.lua")]]));
 
-/// A mark, as errors say it.
-const READ: &str = "look what is done";
-const WRITE: &str = "mark what is done";
-const REMOVE: &str = "forget what is done";
+impl DoneMarks for RedisStore {
+    async fn done(&self, key: &LockKey, version: &JobVersion) -> Result<Option<DoneMark>> {
+        self.run(read_done(key, version)).await
+    }
+
+    async fn mark_done(&self, claim: &Claim, version: &JobVersion, keep: Option<Duration>) -> Result<bool> {
+        self.run(write_done(claim, version, keep.unwrap_or(DoneMark::KEPT))).await
+    }
+
+    async fn forget_done(&self, key: &LockKey, version: &JobVersion) -> Result<bool> {
+        self.run(remove_done(key, version)).await
+    }
+}
 
 /// Asks for the mark of a version.
-pub(crate) struct ReadDone<'a>(pub(crate) &'a LockKey, pub(crate) &'a JobVersion);
-
-impl Step for ReadDone<'_> {
-    type Answer = Option<DoneMark>;
-    const OP: &'static str = READ;
-
-    fn lock(&self) -> &LockKey {
-        self.0
-    }
-
-    fn version(&self) -> Option<&JobVersion> {
-        Some(self.1)
-    }
-
-    fn call(&self, keys: &Keys, _: &str) -> Eval {
-        Eval::new(&SCRIPT, [&*keys.done(self.1)].into_iter())
-    }
-
-    fn read(&self, answer: &Value) -> Read<Self::Answer> {
-        let Value::Array(parts) = answer else { return Err(unread(answer, self.0, self.1)) };
+pub(crate) fn read_done<'a>(lock: &'a LockKey, version: &'a JobVersion) -> Step<'a, Option<DoneMark>> {
+    let call = |keys: &Keys, _: &str| Eval::new(&SCRIPT, [&*keys.done(version)]);
+    let read = |answer: &Value| {
+        let Value::Array(parts) = answer else { return Err(unread(answer, lock, version)) };
         match parts.as_slice() {
             [] => Ok(None),
             [Value::BulkString(text), Value::Int(now)] => {
                 let now = u64::try_from(*now).map_err(|_| Unread::Nonsense)?;
-                read_mark(text, self.1, now).map(Some).ok_or_else(|| foreign(self.0, self.1))
+                read_mark(text, version, now).map(Some).ok_or_else(|| foreign(lock, version))
             }
             _ => Err(Unread::Nonsense),
         }
-    }
+    };
+    Step { version: Some(version), is_missing: Option::is_none, ..Step::new("look what is done", lock, call, read) }
 }
 
 /// Writes the mark of a version if the claim has the lock. Answers whether it had.
-pub(crate) struct WriteDone<'a> {
-    pub(crate) claim: &'a Claim,
-    pub(crate) version: &'a JobVersion,
-    pub(crate) keep: Duration,
-}
-
-impl Step for WriteDone<'_> {
-    type Answer = bool;
-    const OP: &'static str = WRITE;
-
-    fn lock(&self) -> &LockKey {
-        &self.claim.key
-    }
-
-    fn version(&self) -> Option<&JobVersion> {
-        Some(self.version)
-    }
-
-    fn call(&self, keys: &Keys, _: &str) -> Eval {
-        Eval::new(&SCRIPT, [&*keys.done(self.version), keys.lock()].into_iter()).with(|arguments| {
-            arguments.arg(&value::head(self.claim.owner)).arg(value::millis(self.keep));
-        })
-    }
-
-    fn read(&self, answer: &Value) -> Read<bool> {
-        whether(answer, &self.claim.key, self.version)
-    }
+pub(crate) fn write_done<'a>(claim: &'a Claim, version: &'a JobVersion, keep: Duration) -> Step<'a, bool> {
+    let call = move |keys: &Keys, _: &str| {
+        Eval::new(&SCRIPT, [&*keys.done(version), keys.lock()]).arg(&value::head(claim.owner)).arg(value::millis(keep))
+    };
+    let read = |answer: &Value| whether(answer, &claim.key, version);
+    Step { version: Some(version), is_missing: |had| !had, ..Step::of("mark what is done", claim, call, read) }
 }
 
 /// Removes the mark of a version. Answers whether there was one.
-pub(crate) struct RemoveDone<'a>(pub(crate) &'a LockKey, pub(crate) &'a JobVersion);
-
-impl Step for RemoveDone<'_> {
-    type Answer = bool;
-    const OP: &'static str = REMOVE;
-
-    fn lock(&self) -> &LockKey {
-        self.0
-    }
-
-    fn version(&self) -> Option<&JobVersion> {
-        Some(self.1)
-    }
-
-    fn call(&self, keys: &Keys, _: &str) -> Eval {
-        Eval::new(&SCRIPT, [&*keys.done(self.1)].into_iter()).with(|arguments| {
-            arguments.arg("forget");
-        })
-    }
-
-    fn read(&self, answer: &Value) -> Read<bool> {
-        whether(answer, self.0, self.1)
-    }
+pub(crate) fn remove_done<'a>(lock: &'a LockKey, version: &'a JobVersion) -> Step<'a, bool> {
+    let call = |keys: &Keys, _: &str| Eval::new(&SCRIPT, [&*keys.done(version)]).arg("forget");
+    let read = |answer: &Value| whether(answer, lock, version);
+    Step { version: Some(version), ..Step::new("forget what is done", lock, call, read) }
 }
 
 fn whether(answer: &Value, lock: &LockKey, version: &JobVersion) -> Read<bool> {

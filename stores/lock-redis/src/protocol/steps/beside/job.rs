@@ -8,7 +8,7 @@ use redis::Value;
 use crate::RedisStore;
 use crate::protocol::keys::Keys;
 use crate::protocol::steps::script::{Eval, Script};
-use crate::protocol::steps::step::{Read, Step};
+use crate::protocol::steps::step::Step;
 use crate::protocol::value;
 use lock_store::contract::backend::{Claim, JobRecord, JobRecords, JobRun};
 use lock_store::types::error::Result;
@@ -16,54 +16,30 @@ use lock_store::types::key::LockKey;
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(&[&[include_str!("job.lua")]]));
 
+const OP: &str = "look at the runs of a job";
+
 impl JobRecords for RedisStore {
     async fn last_run(&self, key: &LockKey) -> Result<Option<JobRecord>> {
-        self.run(ReadLastRun(key)).await
+        self.run(read_job_of(key)).await
     }
 }
 
 /// Notes the run of a job that ends with a claim. Answers whether the claim had the lock.
-pub(crate) struct NoteRun<'a>(pub(crate) &'a Claim, pub(crate) JobRun);
-
-impl Step for NoteRun<'_> {
-    type Answer = bool;
-    const OP: &'static str = ReadLastRun::OP;
-
-    fn lock(&self) -> &LockKey {
-        &self.0.key
-    }
-
-    fn call(&self, keys: &Keys, _: &str) -> Eval {
-        let Self(claim, run) = self;
-        Eval::new(&SCRIPT, [&*keys.job(), keys.lock()].into_iter()).with(|arguments| {
-            arguments.arg(&value::head(claim.owner)).arg(value::millis(run.every)).arg(u8::from(run.succeeded));
-            arguments.arg(value::millis(run.kept_for()));
-        })
-    }
-
-    fn read(&self, answer: &Value) -> Read<bool> {
-        Ok(*answer == Value::Int(1))
-    }
+pub(crate) fn note_run(claim: &Claim, run: JobRun) -> Step<'_, bool> {
+    let call = move |keys: &Keys, _: &str| {
+        Eval::new(&SCRIPT, [&*keys.job(), keys.lock()])
+            .arg(&value::head(claim.owner))
+            .arg(value::millis(run.every))
+            .arg(u8::from(run.succeeded))
+            .arg(value::millis(run.kept_for()))
+    };
+    Step::new(OP, &claim.key, call, |answer| Ok(*answer == Value::Int(1)))
 }
 
 /// Asks for the last run of a job.
-pub(crate) struct ReadLastRun<'a>(pub(crate) &'a LockKey);
-
-impl Step for ReadLastRun<'_> {
-    type Answer = Option<JobRecord>;
-    const OP: &'static str = "look at the runs of a job";
-
-    fn lock(&self) -> &LockKey {
-        self.0
-    }
-
-    fn call(&self, keys: &Keys, _: &str) -> Eval {
-        Eval::new(&SCRIPT, [&*keys.job()].into_iter())
-    }
-
-    fn read(&self, answer: &Value) -> Read<Self::Answer> {
-        Ok(read_last_run(answer))
-    }
+pub(crate) fn read_job_of(lock: &LockKey) -> Step<'_, Option<JobRecord>> {
+    let call = |keys: &Keys, _: &str| Eval::new(&SCRIPT, [&*keys.job()]);
+    Step::new(OP, lock, call, |answer| Ok(read_last_run(answer)))
 }
 
 /// Reads the answer. An answer that cannot be read was written by another version, and is ignored.

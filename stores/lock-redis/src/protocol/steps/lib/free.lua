@@ -3,9 +3,12 @@
 --
 -- KEYS     as in release.lua
 --
--- Returns  whether it was done, and the answer to one claim of release.lua.
+-- Returns  the answer to one claim of release.lua.
 --
 -- Atomic, because release.lua is.
+
+-- The steps of phase/, made for the first lock that is shared, and used for all.
+local shared
 
 local function turn_to(lock, queue)
   LOCK, QUEUE = lock, queue
@@ -13,14 +16,18 @@ local function turn_to(lock, queue)
   WAITERS = string.gsub(queue, 'queue$', 'waiters')
 end
 
-local function free(head, keep)
+-- `value` is the value at K, if it is known. A missing key reads like an empty one.
+local function free(head, keep, value)
   local owner = string.sub(head, 1, 32)
-  local value = read_lock()
+  if not value or value == '' then
+    value = read_lock()
+  end
   if failed(value) then
     return mistyped(value) and 0 or 'e' .. value.err
   end
   if phase_of(value) then
-    return phases().free(owner, keep, time())
+    shared = shared or phases()
+    return shared.free(owner, keep, time(), value)
   end
   local waiting = call('EXISTS', QUEUE) == 1
   local place = waiting and pcall('ZRANK', QUEUE, owner)
@@ -62,6 +69,8 @@ local function free(head, keep)
   return freed and 1 or 0
 end
 
-return turn_to, function(head, keep)
-  return guarded(free, head, keep)
+return turn_to, function(head, keep, value)
+  local done, answer = guarded(free, head, keep, value)
+  -- Before 7.0 what is raised is text.
+  return done and answer or 'e' .. (type(answer) == 'table' and answer.err or answer)
 end

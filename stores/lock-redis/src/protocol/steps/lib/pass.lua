@@ -43,14 +43,14 @@ local function watchers_to_wake(queue, waiters, owner, enters, now)
   return wakes
 end
 
--- Returns the new value; false if the claim of this head has the lock and the queue is empty; else nothing. `value` is the
--- value at the lock, which the caller has read if it enters the queue in the same step.
+-- Returns the new value; false if the claim of this head has the lock and the queue is empty; else nothing, and the value at
+-- the lock if the claim does not have it. `value` is that value, which the caller has read if it enters the queue in the same step.
 local function pass_on(lock, queue, clock, head, value)
   local pcall, sub, match, format = redis.pcall, string.sub, string.match, string.format
   local enters = value
-  value = value or pcall('GETRANGE', lock, 0, 511)
+  value = value or pcall('GETRANGE', lock, 0, LONGEST_VALUE)
   if value.err or sub(value, 1, 33) ~= head then
-    return
+    return nil, value
   end
   local first = pcall('ZRANGE', queue, 0, 0, 'WITHSCORES')
   if first.err then

@@ -50,7 +50,6 @@ local function call_next(now, behind)
   end
 end
 
-
 -- Wakes one of the first two claims that can be reached, if it sleeps, so that it asks again. K has another holder now, and a claim
 -- that has become one of the two does not know that it must watch. This is the second, or the first if the second cannot be reached.
 local function wake_watcher(now)

@@ -36,8 +36,7 @@ pub(crate) struct Acquire<'a> {
 impl Acquire<'_> {
     pub(crate) fn call(&self) -> Eval {
         let [lock, queue, waiters] = self.keys.all();
-        Eval::new(&SCRIPT, [lock, queue, waiters, self.clock].into_iter())
-            .with(|arguments| self.write(arguments, |_| {}))
+        Eval::new(&SCRIPT, [lock, queue, waiters, self.clock]).with(|arguments| self.write(arguments, |_| {}))
     }
 
     /// Adds the arguments, with more of them before that of the claim that ends.

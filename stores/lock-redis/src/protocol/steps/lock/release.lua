@@ -31,9 +31,9 @@ end
 
 local answers, turn_to, free = {}
 for i = 1, count do
-  local head = sub(heads, 33 * i - 32, 33 * i)
+  local head, passed, value = sub(heads, 33 * i - 32, 33 * i), nil, nil
   if keep == 0 then
-    local passed = pass_on(KEYS[i], KEYS[count + i], KEYS[#KEYS], head)
+    passed, value = pass_on(KEYS[i], KEYS[count + i], KEYS[#KEYS], head)
     answers[i] = (passed or passed == false and pcall('DEL', KEYS[i]) == 1) and 1
   end
   if not answers[i] then
@@ -41,9 +41,7 @@ for i = 1, count do
       turn_to, free = library()
     end
     turn_to(KEYS[i], KEYS[count + i])
-    local done, answer = free(head, keep)
-    -- Before 7.0 what is raised is text.
-    answers[i] = done and answer or 'e' .. (type(answer) == 'table' and answer.err or answer)
+    answers[i] = free(head, keep, value)
   end
 end
 return answers

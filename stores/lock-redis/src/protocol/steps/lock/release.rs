@@ -40,9 +40,16 @@ pub(crate) fn release<'a>(
 /// The same for one claim, without its queue.
 pub(crate) fn free_one(claim: &Claim, keep_for: Duration) -> Eval {
     static ALONE: LazyLock<Script> = LazyLock::new(|| Script::new(&[&[include_str!("free_one.lua")]]));
-    Eval::new(&ALONE, [claim.key.as_str()].into_iter()).with(|arguments| {
-        arguments.arg(if keep_for.is_zero() { 0 } else { value::millis(keep_for) }).arg(&value::head(claim.owner));
-    })
+    Eval::new(&ALONE, [claim.key.as_str()])
+        .arg(if keep_for.is_zero() { 0 } else { value::millis(keep_for) })
+        .arg(&value::head(claim.owner))
+}
+
+/// Deletes a key that holds exactly this value, which a client of another library wrote.
+#[cfg(feature = "inspect")]
+pub(crate) fn release_foreign(lock: &str, value: &[u8]) -> Eval {
+    static FOREIGN: LazyLock<Script> = LazyLock::new(|| Script::new(&[&[include_str!("release_foreign.lua")]]));
+    Eval::new(&FOREIGN, [lock]).arg(value)
 }
 
 /// Adds what a new connection asks first: whether the server knows this script, runs it, and lets the user do in a script what
@@ -57,7 +64,7 @@ pub(crate) fn try_out_at(greeting: &mut Pipeline, key: &str, declared: &[&str]) 
     static MAY: LazyLock<Script> = LazyLock::new(|| Script::new(&[&[include_str!("may_release.lua")]]));
     // Called without locks it does nothing.
     greeting.cmd("EVAL").arg(&SCRIPT.text).arg(1).arg(key).arg(0);
-    greeting.add_command(Eval::new(&SCRIPT, [key].into_iter()).with(|words| _ = words.arg(0)).by_hash().clone());
+    greeting.add_command(Eval::new(&SCRIPT, [key]).arg(0).by_hash().clone());
     greeting.cmd("EVAL").arg(&MAY.text).arg(declared.len()).arg(declared).arg(format!("{key}:none"));
 }
 

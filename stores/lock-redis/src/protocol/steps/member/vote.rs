@@ -21,14 +21,12 @@ static MEMBERSHIP: LazyLock<Script> = LazyLock::new(|| Script::new(&[&[include_s
 /// Asks for a lock. `deadline` is server time in µs.
 pub(crate) fn vote(keys: &Keys, request: &AcquireRequest, deadline: u64, floor: FencingToken) -> Eval {
     let claim = &request.claim;
-    Eval::new(&VOTE, [keys.lock(), &keys.fence(), BIRTH].into_iter()).with(|arguments| {
-        arguments
-            .arg(&claim.owner.digits())
-            .arg(value::millis(claim.ttl))
-            .arg(deadline)
-            .arg(Tail { ttl: claim.ttl, info: &request.info })
-            .arg(Draw::of(floor).to_string());
-    })
+    Eval::new(&VOTE, [keys.lock(), &keys.fence(), BIRTH])
+        .arg(&claim.owner.digits())
+        .arg(value::millis(claim.ttl))
+        .arg(deadline)
+        .arg(Tail { ttl: claim.ttl, info: &request.info })
+        .arg(Draw::of(floor).to_string())
 }
 
 /// The answer of a member.
@@ -63,9 +61,7 @@ pub(crate) fn vouch() -> Eval {
 }
 
 fn membership(what: &str, keep_for: Duration) -> Eval {
-    Eval::new(&MEMBERSHIP, [MEMBERS, BIRTH].into_iter()).with(|arguments| {
-        arguments.arg(what).arg(value::millis(keep_for));
-    })
+    Eval::new(&MEMBERSHIP, [MEMBERS, BIRTH]).arg(what).arg(value::millis(keep_for))
 }
 
 /// Reads lists of members. `None` if it cannot be read.

@@ -30,7 +30,7 @@ pub(crate) struct AcquireAll<'a> {
 impl AcquireAll<'_> {
     pub(crate) fn call(&self) -> Eval {
         let keys: Vec<&str> = self.keys.iter().flat_map(Keys::all).chain([self.clock]).collect();
-        Eval::new(&SCRIPT, keys.into_iter()).with(|arguments| {
+        Eval::new(&SCRIPT, keys).with(|arguments| {
             arguments.arg(self.deadline).arg(Draw::of(self.floor).to_string());
             for AcquireRequest { claim, info, .. } in self.requests {
                 arguments.arg(&claim.owner.digits()).arg(value::millis(claim.ttl)).arg(Tail { ttl: claim.ttl, info });

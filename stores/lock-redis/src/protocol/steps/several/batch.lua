@@ -39,9 +39,7 @@ local function free_and_pass_on(waiting, lock, queue, clock, head)
   end
   local turn_to, free = library({ clock })
   turn_to(lock, queue)
-  local done, answer = free(head, 0)
-  -- Before 7.0 what is raised is text.
-  return done and answer or 'e' .. (type(answer) == 'table' and answer.err or answer)
+  return free(head, 0)
 end
 
 local answers, place, first = { now }, 1, 4 + 4 * tonumber(args[1])

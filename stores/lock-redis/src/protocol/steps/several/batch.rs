@@ -69,8 +69,8 @@ impl NodeCall {
         let (keys, clock) = (Keys::of_taken(lock), clock_of(lock));
         let [lock, queue, waiters] = keys.all();
         let eval = match self {
-            Self::Free(..) => Eval::new(&SCRIPT, [lock, queue, waiters, &clock].into_iter()),
-            Self::Take(_) => Eval::new(&SCRIPT, [lock, &clock].into_iter()),
+            Self::Free(..) => Eval::new(&SCRIPT, [lock, queue, waiters, &clock]),
+            Self::Take(_) => Eval::new(&SCRIPT, [lock, &clock]),
         };
         eval.with(|words| write(std::iter::once(self), words))
     }

@@ -16,7 +16,6 @@ use lock_store::contract::backend::{Claim, Renewal};
 use lock_store::types::fencing::FencingToken;
 use lock_store::types::key::LockKey;
 use lock_store::types::mode::Mode;
-use lock_store::types::options::command_timeout;
 use lock_store::types::owner::{Holder, OwnerId};
 
 static SCRIPT: LazyLock<Script> =
@@ -24,9 +23,7 @@ static SCRIPT: LazyLock<Script> =
 
 fn step(keys: &Keys, clock: &str, name: &str) -> Eval {
     let [lock, queue, waiters] = keys.all();
-    Eval::new(&SCRIPT, [lock, queue, waiters, clock].into_iter()).with(|arguments| {
-        arguments.arg(name);
-    })
+    Eval::new(&SCRIPT, [lock, queue, waiters, clock]).arg(name)
 }
 
 /// Writes a mode as the scripts read it.
@@ -53,33 +50,26 @@ fn number(history: &str) -> String {
 }
 
 /// Renews a claim that shares a lock.
-pub(crate) struct RenewShared<'a>(pub(crate) &'a Claim);
+pub(crate) fn renew(claim: &Claim) -> Step<'_, Renewal> {
+    let call = |keys: &Keys, clock: &str| {
+        let known = claim.token != FencingToken::default();
+        let token = if known { clock::of_phase(claim.token) } else { String::new() };
+        step(keys, clock, "renew").arg(&claim.owner.digits()).arg(value::millis(claim.ttl)).arg(token)
+    };
+    Step { renews: true, is_missing: is_lost, ..Step::of("renew", claim, call, renewed) }
+}
 
-impl Step for RenewShared<'_> {
-    type Answer = Renewal;
-    const OP: &'static str = "renew";
-    const RENEWS: bool = true;
+/// Makes an exclusive claim one that shares its lock. The claim is as it will be, the token the last that it was given.
+pub(crate) fn downgrade(claim: &Claim, token: FencingToken) -> Step<'_, Renewal> {
+    let call = move |keys: &Keys, clock: &str| {
+        let step = step(keys, clock, "downgrade").arg(&claim.owner.digits()).arg(value::millis(claim.ttl));
+        step.arg(mode(claim.mode)).arg(clock::of_phase(token))
+    };
+    Step { is_missing: is_lost, ..Step::of("downgrade", claim, call, renewed) }
+}
 
-    fn lock(&self) -> &LockKey {
-        &self.0.key
-    }
-
-    fn within(&self) -> Duration {
-        command_timeout(self.0.ttl)
-    }
-
-    fn call(&self, keys: &Keys, clock: &str) -> Eval {
-        let claim = self.0;
-        step(keys, clock, "renew").with(|arguments| {
-            let known = claim.token != FencingToken::default();
-            arguments.arg(&claim.owner.digits()).arg(value::millis(claim.ttl));
-            arguments.arg(if known { clock::of_phase(claim.token) } else { String::new() });
-        })
-    }
-
-    fn read(&self, answer: &Value) -> Read<Renewal> {
-        renewed(answer)
-    }
+fn is_lost(renewal: &Renewal) -> bool {
+    *renewal == Renewal::Lost
 }
 
 /// Returns whether what lies at a lock is the phase of a claim, or the claim's alone.
@@ -92,30 +82,6 @@ pub(crate) fn may_hold(value: &[u8], claim: &Claim) -> bool {
     let known = claim.token != FencingToken::default();
     head == claim.owner.to_hex()
         || head.starts_with("shared") && (!known || [token, first].contains(&&*clock::of_phase(claim.token)))
-}
-
-/// Makes an exclusive claim one that shares its lock. The claim is as it will be, the token the last that it was given.
-pub(crate) struct ToShared<'a>(pub(crate) &'a Claim, pub(crate) FencingToken);
-
-impl Step for ToShared<'_> {
-    type Answer = Renewal;
-    const OP: &'static str = "downgrade";
-
-    fn lock(&self) -> &LockKey {
-        &self.0.key
-    }
-
-    fn call(&self, keys: &Keys, clock: &str) -> Eval {
-        let Self(claim, token) = self;
-        step(keys, clock, "downgrade").with(|arguments| {
-            arguments.arg(&claim.owner.digits()).arg(value::millis(claim.ttl)).arg(mode(claim.mode));
-            arguments.arg(clock::of_phase(*token));
-        })
-    }
-
-    fn read(&self, answer: &Value) -> Read<Renewal> {
-        renewed(answer)
-    }
 }
 
 /// Reads the answer to one of those two.
@@ -137,27 +103,11 @@ fn renewed(answer: &Value) -> Read<Renewal> {
 /// How many holders one step lists.
 pub(crate) const PAGE: usize = 512;
 
-/// Lists holders, without the first of them.
-pub(crate) struct ListSharers<'a>(pub(crate) &'a LockKey, pub(crate) usize);
-
-impl Step for ListSharers<'_> {
-    /// The claims that share the lock, and how many were listed. Some of them may have left.
-    type Answer = (Vec<Holder>, usize);
-    const OP: &'static str = "look at the holders";
-
-    fn lock(&self) -> &LockKey {
-        self.0
-    }
-
-    fn call(&self, keys: &Keys, clock: &str) -> Eval {
-        step(keys, clock, "list").with(|arguments| {
-            arguments.arg(self.1);
-        })
-    }
-
-    fn read(&self, answer: &Value) -> Read<Self::Answer> {
-        listed(answer).ok_or(Unread::Nonsense)
-    }
+/// Lists holders, without the first of them. Answers with the claims that share the lock, and how many were listed: some of them
+/// may have left.
+pub(crate) fn list(lock: &LockKey, without: usize) -> Step<'_, (Vec<Holder>, usize)> {
+    let call = move |keys: &Keys, clock: &str| step(keys, clock, "list").arg(without);
+    Step::new("look at the holders", lock, call, |answer| listed(answer).ok_or(Unread::Nonsense))
 }
 
 /// `None` if it cannot be read.

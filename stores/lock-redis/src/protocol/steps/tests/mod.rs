@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::{Acquired, AcquiredAll, ReadHolder, Taken, freed, granted, read_taken, revocation, revoking, unrenewed};
+use super::{Acquired, AcquiredAll, Taken, freed, granted, read_holder, read_taken, revocation, revoking, unrenewed};
 use crate::protocol::clock::Draw;
 use crate::protocol::steps::lib::{CLOCK, ENTRY, FREE, MEMBER, PASS, QUEUE};
 use crate::protocol::steps::script::Script;
-use crate::protocol::steps::step::{Step as _, Unread};
+use crate::protocol::steps::step::Unread;
 use lock_store::types::key::LockKey;
 use lock_store::types::owner::OwnerId;
 
@@ -41,8 +41,8 @@ fn answers_that_make_no_sense_are_refused() {
         assert!(freed(&bad).is_none(), "{bad:?}");
     }
     let key = LockKey::new("k").unwrap();
-    assert!(matches!(ReadHolder(&key).read(&array([text("value")])), Err(Unread::Nonsense)));
-    assert!(matches!(ReadHolder(&key).read(&array([])), Ok(None)));
+    assert!(matches!((read_holder(&key).read)(&array([text("value")])), Err(Unread::Nonsense)));
+    assert!(matches!((read_holder(&key).read)(&array([])), Ok(None)));
     for bad in
         [Value::Nil, array([Value::Int(1)]), array([Value::Int(0), Value::Int(0)]), array([text("1"), text("x")])]
     {

@@ -2,8 +2,8 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::{ReadDone, RemoveDone, read_mark};
-use crate::protocol::steps::step::{Step as _, Unread};
+use super::{read_done, read_mark, remove_done};
+use crate::protocol::steps::step::Unread;
 use lock_store::contract::backend::JobVersion;
 use lock_store::types::key::LockKey;
 
@@ -21,7 +21,7 @@ fn a_mark_is_read() {
 #[test]
 fn what_is_no_mark_is_neither_done_nor_not_done() {
     let (key, version) = (LockKey::new("k").unwrap(), JobVersion::new("v").unwrap());
-    let read = |answer: Value| ReadDone(&key, &version).read(&answer);
+    let read = |answer: Value| (read_done(&key, &version).read)(&answer);
     assert!(matches!(read(Value::Array(Vec::new())), Ok(None)));
     let text = || Value::BulkString(b"1|2|nonsense".to_vec());
     for foreign in [text(), Value::Array(vec![text(), Value::Int(9)])] {
@@ -31,7 +31,7 @@ fn what_is_no_mark_is_neither_done_nor_not_done() {
     for nonsense in [Value::Nil, Value::Int(1), Value::Array(vec![text()])] {
         assert!(matches!(read(nonsense), Err(Unread::Nonsense)));
     }
-    let removed = |answer: Value| RemoveDone(&key, &version).read(&answer);
+    let removed = |answer: Value| (remove_done(&key, &version).read)(&answer);
     assert!(matches!((removed(Value::Int(1)), removed(Value::Int(0))), (Ok(true), Ok(false))));
     assert!(matches!(removed(text()), Err(Unread::Refused(_))));
     assert!(matches!(removed(Value::Nil), Err(Unread::Nonsense)));

@@ -17,7 +17,7 @@ use lock_testing::RedisServer;
 const WITHOUT: [(&str, &str); 5] = [
     // pass.lua, of `free` of free.lua, where a lock is requeued, released, and released in a cluster.
     ("ticket ~= '' and pass_on(", "nil and pass_on("),
-    ("local passed = pass_on(", "local passed = nil and pass_on("),
+    ("passed, value = pass_on(", "passed, value = nil, nil and pass_on("),
     ("if pass_on(lock, queue, clock, head) then", "if nil then"),
     // release.lua, of `free` of free.lua.
     ("if keep == 0 and pcall('EXISTS'", "if nil and pcall('EXISTS'"),

@@ -5,11 +5,10 @@ use std::time::Duration;
 use crate::protocol::clock::Draw;
 use crate::protocol::keys::{CLOCK, Keys};
 use crate::protocol::steps::script::Eval;
-use crate::protocol::steps::step::Step as _;
 use crate::protocol::steps::tests::refusals::{Aim, KEPT, LEASE, LONGER};
 use crate::protocol::steps::{
-    Acquire, AcquireAll, NodeCall, NodeTake, NoteRun, ReadBlocked, ReadDone, ReadHolder, ReadLastRun, RemoveDone,
-    WriteBlocked, WriteDone, confirm, free_one, release, remember, renew, share, vote, vouch,
+    Acquire, AcquireAll, NodeCall, NodeTake, confirm, free_one, note_run, read_blocked, read_done, read_holder,
+    read_job_of, release, remember, remove_done, renew, share, vote, vouch, write_blocked, write_done,
 };
 use lock_store::contract::backend::{AcquireRequest, Blocked, Claim, JobRun, JobVersion, MemberList, Ticket};
 use lock_store::types::fencing::FencingToken;
@@ -108,10 +107,10 @@ pub(in crate::protocol::steps::tests) fn steps() -> Vec<(&'static str, Aim, Eval
     steps.push(("free one", Aim::FreeOne, free_one(&alone, Duration::ZERO)));
     steps.push(("free one, and keep it", Aim::FreeOne, free_one(&alone, KEPT)));
     steps.push(("renew", Aim::RenewAll, renew(std::slice::from_ref(&alone), false)));
-    steps.push(("renew a share", Aim::Renew, share::RenewShared(&shared).call(&keys, CLOCK)));
+    steps.push(("renew a share", Aim::Renew, (share::renew(&shared).call)(&keys, CLOCK)));
     let token = Draw { ms: 5, seq: 0 }.token().unwrap();
-    steps.push(("downgrade", Aim::Downgrade, share::ToShared(&shared, token).call(&keys, CLOCK)));
-    steps.push(("list", Aim::Other, share::ListSharers(&shared.key, 0).call(&keys, CLOCK)));
+    steps.push(("downgrade", Aim::Downgrade, (share::downgrade(&shared, token).call)(&keys, CLOCK)));
+    steps.push(("list", Aim::Other, (share::list(&shared.key, 0).call)(&keys, CLOCK)));
     let free = NodeCall::Free(alone.clone());
     let take = |letter| NodeCall::Take(NodeTake::new(&request("k", letter, Mode::Exclusive, false), 1, DEADLINE));
     steps.push(("free in a batch", Aim::Release, NodeCall::together(std::iter::once(&free))));
@@ -121,17 +120,17 @@ pub(in crate::protocol::steps::tests) fn steps() -> Vec<(&'static str, Aim, Eval
     let list = MemberList::from_text("2|60000|a,b,c");
     steps.push(("remember", Aim::Other, remember(list.as_ref(), LEASE)));
     steps.push(("vouch", Aim::Other, vouch()));
-    steps.push(("holder", Aim::Other, ReadHolder(&alone.key).call(&keys, CLOCK)));
-    steps.push(("blocked", Aim::Other, ReadBlocked(&alone.key).call(&keys, CLOCK)));
+    steps.push(("holder", Aim::Other, (read_holder(&alone.key).call)(&keys, CLOCK)));
+    steps.push(("blocked", Aim::Other, (read_blocked(&alone.key).call)(&keys, CLOCK)));
     let waits_for = Blocked::new(alone.owner, token, 1, alone.key.clone());
-    steps.push(("set blocked", Aim::Other, WriteBlocked(&alone.key, Some(&waits_for)).call(&keys, CLOCK)));
-    steps.push(("clear blocked", Aim::Other, WriteBlocked(&alone.key, None).call(&keys, CLOCK)));
-    steps.push(("note a run", Aim::Other, NoteRun(&alone, JobRun::new(LEASE, true)).call(&keys, CLOCK)));
-    steps.push(("last run", Aim::Other, ReadLastRun(&alone.key).call(&keys, CLOCK)));
+    steps.push(("set blocked", Aim::Other, (write_blocked(&alone.key, Some(&waits_for)).call)(&keys, CLOCK)));
+    steps.push(("clear blocked", Aim::Other, (write_blocked(&alone.key, None).call)(&keys, CLOCK)));
+    steps.push(("note a run", Aim::Other, (note_run(&alone, JobRun::new(LEASE, true)).call)(&keys, CLOCK)));
+    steps.push(("last run", Aim::Other, (read_job_of(&alone.key).call)(&keys, CLOCK)));
     let version = JobVersion::new("v42").unwrap();
-    let mark = WriteDone { claim: &alone, version: &version, keep: LEASE };
-    steps.push(("mark what is done", Aim::Mark, mark.call(&keys, CLOCK)));
-    steps.push(("what is done", Aim::Other, ReadDone(&alone.key, &version).call(&keys, CLOCK)));
-    steps.push(("forget what is done", Aim::Other, RemoveDone(&alone.key, &version).call(&keys, CLOCK)));
+    let mark = write_done(&alone, &version, LEASE);
+    steps.push(("mark what is done", Aim::Mark, (mark.call)(&keys, CLOCK)));
+    steps.push(("what is done", Aim::Other, (read_done(&alone.key, &version).call)(&keys, CLOCK)));
+    steps.push(("forget what is done", Aim::Other, (remove_done(&alone.key, &version).call)(&keys, CLOCK)));
     steps
 }
