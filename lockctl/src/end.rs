@@ -83,7 +83,7 @@ pub(crate) fn print_line(line: String) {
     print(Print::Line(line));
 }
 
-/// Prints a line on a terminal that the next line overwrites. Empty text removes it.
+/// Prints a line on a terminal that the next line overwrites, and that [`flush`] removes.
 pub(crate) fn print_passing(line: String) {
     print(Print::Passing(line));
 }
@@ -95,16 +95,16 @@ fn print(what: Print) {
         let _ = std::thread::Builder::new().spawn(move || {
             let mut clear = "";
             for what in received {
-                let (text, next) = match what {
+                let (text, next) = match &what {
                     Print::Line(line) => (format!("{clear}{line}\n"), ""),
-                    Print::Passing(line) => (format!("\r\x1b[K{line}"), if line.is_empty() { "" } else { "\r\x1b[K" }),
-                    Print::Flush(written) => {
-                        let _ = written.send(());
-                        continue;
-                    }
+                    Print::Passing(line) => (format!("{clear}{line}"), "\r\x1b[K"),
+                    Print::Flush(_) => (clear.to_owned(), ""),
                 };
                 clear = next;
                 let _ = io::stderr().write_all(text.as_bytes());
+                if let Print::Flush(written) = what {
+                    let _ = written.send(());
+                }
             }
         });
         lines
@@ -112,7 +112,7 @@ fn print(what: Print) {
     let _ = lines.send(what);
 }
 
-/// Waits until the lines are printed, for a second at most.
+/// Removes a passing line, and waits until the lines are printed, for a second at most.
 pub(crate) fn flush() {
     let (written, all) = channel();
     if LINES.get().is_some_and(|lines| lines.send(Print::Flush(written)).is_ok()) {

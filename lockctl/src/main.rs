@@ -99,9 +99,10 @@ fn ask(args: Args) -> End {
             let end = match error.kind() {
                 LockErrorKind::InvalidKey => End::Usage,
                 LockErrorKind::Misconfigured => End::Refused,
+                LockErrorKind::Busy | LockErrorKind::Timeout => End::Busy,
                 _ => End::Unavailable,
             };
-            (end, error.to_string())
+            (end, error.to_string().replace("set a wait to queue for it", "set --wait to queue for it"))
         }
     };
     if out.is_json() {
@@ -126,7 +127,7 @@ async fn act(url: &str, action: Action, out: &mut Output) -> Result<End, Failure
         Action::Acquire(wanted) => return lease::acquire(url, wanted, out).await,
         Action::Renew(wanted) => return lease::renew(url, wanted, out).await,
         Action::Release { key, expected: Expected { holder: Some(holder), .. }, reason, force } => {
-            let force = reason.as_deref().filter(|_| *force).map(|reason| lease::Force { reason });
+            let force = reason.as_deref().filter(|_| *force);
             return lease::release(url, key, holder, force, out).await;
         }
         Action::Forget { key, version } => return forget::forget(url, key, version, out).await,

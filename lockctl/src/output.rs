@@ -27,15 +27,8 @@ impl Output {
         self.out.is_terminal()
     }
 
-    /// Returns how much room the terminal has. `None` if there is no terminal.
     pub(crate) fn size(&self) -> Option<screen::Size> {
-        #[cfg(unix)]
-        {
-            let size = rustix::termios::tcgetwinsize(&self.out).ok().filter(|_| self.is_terminal())?;
-            (size.ws_row > 0 && size.ws_col > 0).then(|| (usize::from(size.ws_row), usize::from(size.ws_col)))
-        }
-        #[cfg(not(unix))]
-        self.is_terminal().then_some((24, 80))
+        screen::size(&self.out)
     }
 
     /// Writes a table, as wide as the terminal.
@@ -56,6 +49,11 @@ impl Output {
     /// Writes a JSON document, indented so that people can read it too.
     pub(crate) fn document(&mut self, document: &Value) -> io::Result<()> {
         self.line(&safe(&format!("{document:#}")))
+    }
+
+    /// Writes a document, or a line that says the same to people.
+    pub(crate) fn either(&mut self, document: &Value, line: &str) -> io::Result<()> {
+        if self.json { self.document(document) } else { self.line(&visible(line)) }
     }
 
     /// Writes why the result is missing, and the exit code.

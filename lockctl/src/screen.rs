@@ -5,6 +5,18 @@ use std::io::{self, Write as _};
 /// Rows and columns.
 pub(crate) type Size = (usize, usize);
 
+/// Returns how much room a terminal has. `None` if the output is not a terminal, or one that does not know its size.
+#[cfg(unix)]
+pub(crate) fn size(of: &(impl io::IsTerminal + rustix::fd::AsFd)) -> Option<Size> {
+    let size = rustix::termios::tcgetwinsize(of).ok().filter(|_| of.is_terminal())?;
+    (size.ws_row > 0 && size.ws_col > 0).then(|| (usize::from(size.ws_row), usize::from(size.ws_col)))
+}
+
+#[cfg(not(unix))]
+pub(crate) fn size(of: &impl io::IsTerminal) -> Option<Size> {
+    of.is_terminal().then_some((24, 80))
+}
+
 /// The second screen of the terminal, until it is dropped: what was there before comes back.
 pub(crate) struct Screen;
 

@@ -6,7 +6,6 @@
 mod held;
 mod text;
 
-use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,17 +13,15 @@ use crate::api::guard::LockGuard;
 use crate::api::lock::LockRequest;
 use crate::api::manager::LockManager;
 use crate::engine::claim::free::settled_at;
-use crate::engine::claim::spec::OnWaiting;
 use crate::engine::claim::tag::LeaseTag;
 use crate::engine::watch::watchdog;
-use lock_store::contract::backend::{AcquireRequest, Attempt};
-use lock_store::contract::event::WaitProgress;
-use lock_store::types::error::{LockError, LockErrorKind, LossReason, Result};
+use lock_store::contract::event::{Purpose, WaitProgress};
+use lock_store::types::error::{LockError, LockErrorKind, Result};
 use lock_store::types::fencing::FencingToken;
 use lock_store::types::key::LockKey;
 use lock_store::types::naming::{IntoLockKey, RequestedKeys};
-use lock_store::types::options::{LockOptions, MAX_TTL, MIN_FIXED_TTL, Renew, Wait};
-use lock_store::types::owner::{HolderInfo, OwnerId};
+use lock_store::types::options::{MAX_TTL, MIN_FIXED_TTL, Renew, Wait};
+use lock_store::types::owner::{Holder, OwnerId};
 use lock_store::types::system::clock::wall_clock;
 
 /// How often an acquire turns to the lease of the same holder and finds it gone, at most.
@@ -61,19 +58,12 @@ impl LockManager {
     /// ```
     #[track_caller]
     pub fn lease(&self, key: impl IntoLockKey) -> LeaseRequest {
-        let mut options = self.options().clone();
+        let key = self.key(key).map(RequestedKeys::One);
+        let mut request = LockRequest::new(self.clone(), key).with_purpose(Purpose::Lease);
+        let options = &mut request.options;
         (options.renew, options.handoff) = (Renew::Off, false);
         (options.max_hold, options.min_hold, options.release_in_background) = (None, Duration::ZERO, false);
-        LeaseRequest {
-            manager: self.clone(),
-            key: self.key(key),
-            holder: String::new(),
-            reason: String::new(),
-            options,
-            exclusive: false,
-            on_waiting: None,
-            called_from: Location::caller(),
-        }
+        LeaseRequest { request, holder: String::new(), reason: String::new(), exclusive: false }
     }
 }
 
@@ -82,14 +72,10 @@ impl LockManager {
 #[must_use = "nothing is leased until acquire is awaited"]
 #[derive(Clone, Debug)]
 pub struct LeaseRequest {
-    manager: LockManager,
-    key: Result<LockKey>,
+    request: LockRequest,
     holder: String,
     reason: String,
-    options: LockOptions,
     exclusive: bool,
-    on_waiting: Option<OnWaiting>,
-    called_from: &'static Location<'static>,
 }
 
 impl LeaseRequest {
@@ -104,13 +90,13 @@ impl LeaseRequest {
 
     /// Sets how long the lease lasts after each renewal. Default: the manager's ttl.
     pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.options.ttl = ttl;
+        self.request = self.request.with_ttl(ttl);
         self
     }
 
     /// Sets how long to wait for a lock that is taken. Default: the manager's wait.
     pub fn wait(mut self, wait: impl Into<Wait>) -> Self {
-        self.options.wait = wait.into();
+        self.request = self.request.with_wait(wait);
         self
     }
 
@@ -128,7 +114,7 @@ impl LeaseRequest {
 
     /// Calls `tell` while the request waits, like [`LockRequest::on_waiting`].
     pub fn on_waiting(mut self, tell: impl Fn(&WaitProgress) + Send + Sync + 'static) -> Self {
-        self.on_waiting = Some(OnWaiting(Arc::new(tell)));
+        self.request = self.request.on_waiting(tell);
         self
     }
 
@@ -143,33 +129,33 @@ impl LeaseRequest {
     ///
     /// A dropped future leaves no new lease behind. A lease that the holder had before stays, and may have been renewed.
     pub async fn acquire(self) -> Result<Lease> {
-        let (key, tag) = self.checked()?;
-        let clock = &self.manager.engine_here()?.clock;
-        let (started, mut rounds) = (clock.now(), 0);
+        let (_, tag) = self.checked()?;
+        let (locks, mut rounds) = (&self.request.manager, 0);
+        let clock = &locks.engine_here()?.clock;
+        let started = clock.now();
+        let is_same = |error: &LockError| tag.is_of(error.holder().and_then(|holder| holder.owner));
         loop {
             rounds += 1;
             // The request below names a holder that is in the way, and tells any error of the store.
-            let found = if self.exclusive { None } else { self.find().await.ok().flatten() };
-            if let Some(lease) = found {
-                match self.take_up(lease).await {
+            if !self.exclusive
+                && let Ok(Some(mut lease)) = self.find().await
+            {
+                // The renewal draws a new one.
+                lease.token = None;
+                match lease.renew(locks).await {
                     // It has just ended.
                     Err(error) if error.kind() == LockErrorKind::Lost => {}
-                    taken => return taken,
+                    renewed => return renewed.map(|()| lease),
                 }
             }
-            let mut options = self.options.clone();
-            if let Some(limit) = options.wait.limit() {
-                options.wait = limit.saturating_sub(clock.now().since(started)).into();
+            let mut request = self.request.clone().for_a_lease(tag, text::site(&self.holder, &self.reason));
+            if let Some(limit) = request.options.wait.limit() {
+                request.options.wait = limit.saturating_sub(clock.now().since(started)).into();
             }
-            let request = LockRequest::new(self.manager.clone(), Ok(RequestedKeys::One(key.clone())));
-            let request = request.on_behalf_of(self.called_from, options).seen_as(self.seen_as());
-            match request.for_a_lease(tag, self.on_waiting.clone()).await {
+            match request.await {
                 Ok(guard) => return self.keep(guard).await,
                 // Another process of the same holder took it meanwhile.
-                Err(error)
-                    if rounds < ROUNDS
-                        && !self.exclusive
-                        && tag.is_of(error.holder().and_then(|holder| holder.owner)) => {}
+                Err(error) if rounds < ROUNDS && !self.exclusive && is_same(&error) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -187,56 +173,34 @@ impl LeaseRequest {
     /// Safe: it only reads.
     pub async fn find(&self) -> Result<Option<Lease>> {
         let (key, tag) = self.checked()?;
-        let Some(holder) = self.manager.holder_of(key.clone()).await? else { return Ok(None) };
-        let Some(owner) = holder.owner.filter(|owner| tag.is_of(Some(*owner))) else { return Ok(None) };
-        let mut lease = self.lease_of(key, owner, holder.token);
-        lease.expires_at = wall_clock() + holder.ttl_left.unwrap_or_default().min(MAX_TTL);
-        Ok(Some(lease))
+        let holder = self.request.manager.holder_of(key.clone()).await?.filter(|holder| tag.is_of(holder.owner));
+        Ok(holder.and_then(|Holder { owner, token, ttl_left, .. }| {
+            Some(self.lease_of(key, owner?, token, ttl_left.unwrap_or_default()))
+        }))
     }
 
     fn checked(&self) -> Result<(LockKey, LeaseTag)> {
-        let key = self.key.clone()?;
-        let wrong = |why: String| Err(LockError::misconfigured(why).with_key(&key));
-        if let Err(why) = check_holder(&self.holder) {
-            return wrong(why);
-        }
-        let ttl = self.options.ttl;
-        if !(MIN_FIXED_TTL..=MAX_TTL).contains(&ttl) {
-            return wrong(format!("a lease of {ttl:?} is out of bounds; use between {MIN_FIXED_TTL:?} and 30 days"));
-        }
-        if !self.manager.engine().queues {
-            return wrong(
-                "a quorum and other stores without a queue keep no leases; use one Redis server, Sentinel, a \
-                          cluster, PostgreSQL or memory"
-                    .to_owned(),
-            );
-        }
-        let tag = LeaseTag::of(&key, &self.holder);
-        Ok((key, tag))
+        let key = self.request.keys.as_ref().map_err(LockError::clone)?.as_slice()[0].clone();
+        let ttl = self.request.options.ttl;
+        let wrong = if let Err(why) = check_holder(&self.holder) {
+            why
+        } else if !(MIN_FIXED_TTL..=MAX_TTL).contains(&ttl) {
+            format!("a lease of {ttl:?} is out of bounds; use between {MIN_FIXED_TTL:?} and 30 days")
+        } else if !self.request.manager.engine().queues {
+            "a quorum and other stores without a queue keep no leases; use one Redis server, Sentinel, a cluster, \
+             PostgreSQL or memory"
+                .to_owned()
+        } else {
+            let tag = LeaseTag::of(&key, &self.holder);
+            return Ok((key, tag));
+        };
+        Err(LockError::misconfigured(wrong).with_key(&key))
     }
 
-    fn seen_as(&self) -> Arc<str> {
-        text::site(&self.holder, &self.reason).into()
-    }
-
-    fn lease_of(&self, key: LockKey, owner: OwnerId, token: Option<FencingToken>) -> Lease {
-        let (holder, ttl) = (self.holder.clone(), self.options.ttl);
-        Lease { key, holder, token, ttl, expires_at: wall_clock() + ttl, owner }
-    }
-
-    /// Renews a lease that the holder has, and draws a token.
-    async fn take_up(&self, mut lease: Lease) -> Result<Lease> {
-        // First only a renewal: an acquire would also take a lock that was released a moment ago.
-        lease.renew(&self.manager).await?;
-        let (engine, origin) = (self.manager.engine_here()?, self.manager.origin());
-        let info = HolderInfo::new(Arc::clone(&origin.host), origin.pid, self.seen_as());
-        let mut request = AcquireRequest::new(lease.claim(&self.manager), info);
-        (request.repeated, request.execute_within) = (true, self.options.command_timeout());
-        let (within, command) = (request.execute_within, Arc::clone(&engine.backend).try_acquire(request));
-        match held::send(engine, "acquire", &lease.key, within, command).await? {
-            Attempt::Granted { token } => Ok(Lease { token: Some(token), ..lease }),
-            _ => Err(LockError::lost(LossReason::Stolen).with_key(&lease.key)),
-        }
+    fn lease_of(&self, key: LockKey, owner: OwnerId, token: Option<FencingToken>, left: Duration) -> Lease {
+        let (holder, ttl, expires_at) =
+            (self.holder.clone(), self.request.options.ttl, wall_clock() + left.min(MAX_TTL));
+        Lease { key, holder, token, ttl, expires_at, owner }
     }
 
     /// Turns a guard into a lease. If the lease cannot be confirmed, the guard releases the lock.
@@ -245,9 +209,10 @@ impl LeaseRequest {
         let (engine, hold) = (Arc::clone(owned.engine()), Arc::clone(&owned.hold));
         // An earlier send that was never answered could take the lock again, after a process has released the lease.
         engine.timer.sleep_until(settled_at(&hold.lease)).await;
-        let lease = self.lease_of(hold.events.key.clone(), hold.lease.claim.owner, Some(hold.token));
+        let (key, owner, ttl) = (hold.events.key.clone(), hold.lease.claim.owner, self.request.options.ttl);
+        let lease = self.lease_of(key, owner, Some(hold.token), ttl);
         // A grant that came through the queue is short.
-        watchdog::extend(&engine, &hold.lease, self.options.ttl).await?;
+        watchdog::extend(&engine, &hold.lease, ttl).await?;
         hold.ensure_held()?;
         owned.leave();
         Ok(lease)

@@ -47,11 +47,11 @@ use lock_store::types::system::clock::wall_clock;
 /// # }
 /// ```
 #[must_use = "nothing is locked until the request is awaited"]
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct LockRequest {
     pub(super) manager: LockManager,
     pub(super) keys: Result<RequestedKeys>,
-    options: LockOptions,
+    pub(super) options: LockOptions,
     label: Option<LockLabel>,
     site: Option<&'static str>,
     called_from: &'static Location<'static>,

@@ -163,7 +163,7 @@ pub(crate) enum Action {
     /// fencing token. While it waits, a line on standard error says who holds the lock.
     #[command(after_help = LEASES)]
     Acquire(Acquire),
-    /// Renew a lease by the name of its holder, from any host
+    /// Renew a lease by the name of its holder, from any host, and print a fencing token
     Renew(LeaseArgs),
     /// Release a lease by the name of its holder, or take a lock away from the owner that you saw
     ///

@@ -19,7 +19,8 @@ pub(crate) struct Run {
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = values::ttl)]
     pub(crate) ttl: Duration,
 
-    /// How long to wait for a lock that is taken: a time such as 90s, `none` or `forever`. The default with `--on-busy skip` is `none`
+    /// How long to wait for a lock that is taken: a time such as 90s, `none` or `forever`. The default with `--on-busy skip` is `none`.
+    /// After 1 s, 10 s and then each minute, a line on standard error says who holds the lock
     #[arg(
         long,
         value_name = "TIME",

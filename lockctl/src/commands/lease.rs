@@ -7,9 +7,7 @@ use lock_core::inspect::FleetReader;
 use lock_core::lease::{Lease, LeaseRequest, of_site};
 use lock_core::store::Freed;
 use lock_core::store::text::{human, visible};
-use lock_core::{
-    FencingToken, Holder, LockErrorKind, LockKey, LockLabel, LockManager, LockManagerBuilder, ReleaseOutcome,
-};
+use lock_core::{Holder, LockErrorKind, LockKey, LockLabel, LockManager, LockManagerBuilder, ReleaseOutcome};
 use serde_json::json;
 
 use crate::args::{Acquire, LeaseArgs};
@@ -17,82 +15,54 @@ use crate::end::{End, Failure, complain, flush};
 use crate::output::Output;
 use crate::{audit, values, waiting};
 
-fn manager(url: &str) -> Result<LockManager, Failure> {
-    LockManager::builder_for(url).and_then(LockManagerBuilder::build).map_err(Failure::Url)
-}
-
 /// Names a lease. The key is its own family, as in `run`.
-fn request(locks: &LockManager, key: &LockKey, holder: &str) -> LeaseRequest {
+fn request(url: &str, key: &LockKey, holder: &str) -> Result<(LockManager, LeaseRequest), Failure> {
+    let locks = LockManager::builder_for(url).and_then(LockManagerBuilder::build).map_err(Failure::Url)?;
     let name = values::without(locks.key_prefix(), key);
-    locks.lease(LockKey::new(name).map(|key| key.with_label(LockLabel::new(name.to_owned())))).holder(holder)
+    let key = LockKey::new(name).map(|key| key.with_label(LockLabel::new(name.to_owned())));
+    let request = locks.lease(key).holder(holder);
+    Ok((locks, request))
 }
 
 pub(crate) async fn acquire(url: &str, wanted: &Acquire, out: &mut Output) -> Result<End, Failure> {
-    let locks = manager(url)?;
     let LeaseArgs { key, holder, ttl } = &wanted.lease;
-    let mut request = request(&locks, key, holder).ttl(*ttl).wait(wanted.wait).on_waiting(waiting::tell);
-    if let Some(reason) = &wanted.reason {
-        request = request.reason(reason);
-    }
+    let (_locks, request) = request(url, key, holder)?;
+    let mut request = request.ttl(*ttl).wait(wanted.wait).on_waiting(waiting::tell);
+    request = request.reason(wanted.reason.as_deref().unwrap_or_default());
     if wanted.exclusive_holder {
         request = request.exclusive_holder();
     }
     let taken = request.acquire().await;
-    waiting::end();
-    match taken {
-        Ok(lease) => {
-            show(&lease, "is held", out)?;
-            Ok(End::Ok)
-        }
-        Err(error) if matches!(error.kind(), LockErrorKind::Busy | LockErrorKind::Timeout) => {
-            let text = error.to_string().replace("set a wait to queue for it", "set --wait to queue for it");
-            if out.is_json() {
-                out.failure(&text, End::Busy as u8)?;
-            }
-            complain(&text);
-            Ok(End::Busy)
-        }
-        Err(error) => Err(error.into()),
-    }
+    flush();
+    show(&taken?, "is held", out)
 }
 
 pub(crate) async fn renew(url: &str, wanted: &LeaseArgs, out: &mut Output) -> Result<End, Failure> {
-    let locks = manager(url)?;
     let LeaseArgs { key, holder, ttl } = wanted;
-    let renewed = match request(&locks, key, holder).ttl(*ttl).find().await? {
-        Some(mut lease) => match lease.renew(&locks).await {
-            Err(error) if error.kind() == LockErrorKind::Lost => None,
-            renewed => renewed.map(|()| Some(lease))?,
-        },
-        None => None,
-    };
-    match renewed {
-        Some(lease) => {
-            show(&lease, "is renewed", out)?;
-            Ok(End::Ok)
+    let (locks, request) = request(url, key, holder)?;
+    if let Some(mut lease) = request.ttl(*ttl).find().await? {
+        match lease.renew(&locks).await {
+            Err(error) if error.kind() == LockErrorKind::Lost => {}
+            renewed => return show(&renewed.map(|()| lease)?, "is renewed", out),
         }
-        None => not_held(&locks, key, "nothing was renewed", holder, out).await,
     }
+    not_held(&locks, key, "nothing was renewed", holder, out).await
 }
 
-fn show(lease: &Lease, what: &str, out: &mut Output) -> Result<(), Failure> {
-    let expires = lease.expires_at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-    if out.is_json() {
-        out.document(&json!({
-            "key": lease.key.as_str(),
-            "holder": lease.holder,
-            // Text, because a number of JSON does not hold it exactly.
-            "token": lease.token.map(|token| token.to_string()),
-            "ttl_seconds": lease.ttl.as_secs_f64(),
-            "expires_at_unix_seconds": expires,
-        }))?;
-        return Ok(());
-    }
-    let token = lease.token.as_ref().map(FencingToken::to_string);
+fn show(lease: &Lease, what: &str, out: &mut Output) -> Result<End, Failure> {
+    // Text, because a number of JSON does not hold it exactly.
+    let token = lease.token.map(|token| token.to_string());
+    let document = json!({
+        "key": lease.key.as_str(),
+        "holder": lease.holder,
+        "token": token,
+        "ttl_seconds": lease.ttl.as_secs_f64(),
+        "expires_at_unix_seconds": lease.expires_at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64(),
+    });
     let token = token.map_or_else(String::new, |token| format!(" under the token {token}"));
-    let (key, holder) = (visible(lease.key.as_str()), visible(&lease.holder));
-    out.line(&format!("{key} {what} by {holder}{token}, for {}", human(lease.ttl)))?;
-    Ok(())
+    let (key, holder, ttl) = (&lease.key, &lease.holder, human(lease.ttl));
+    out.either(&document, &format!("{key} {what} by {holder}{token}, for {ttl}"))?;
+    Ok(End::Ok)
 }
 
 /// Says who has a lock that this holder does not have.
@@ -127,33 +97,24 @@ fn name(holder: &Holder) -> String {
     }
 }
 
-/// How to take a lease away from another holder.
-pub(crate) struct Force<'a> {
-    pub(crate) reason: &'a str,
-}
-
+/// Releases a lease by the name of its holder. With the reason of a `force`, takes it away from another holder.
 pub(crate) async fn release(
     url: &str,
     key: &LockKey,
     holder: &str,
-    force: Option<Force<'_>>,
+    force: Option<&str>,
     out: &mut Output,
 ) -> Result<End, Failure> {
-    let locks = manager(url)?;
-    let released = match request(&locks, key, holder).find().await? {
-        Some(lease) => lease.release(&locks).await? == ReleaseOutcome::Released,
-        None => false,
-    };
-    if released {
-        if out.is_json() {
-            out.document(&json!({ "key": key.as_str(), "outcome": "released", "holder": holder }))?;
-        } else {
-            out.line(&format!("released {}, held by {}", visible(key.as_str()), visible(holder)))?;
-        }
+    let (locks, request) = request(url, key, holder)?;
+    if let Some(lease) = request.find().await?
+        && lease.release(&locks).await? == ReleaseOutcome::Released
+    {
+        let document = json!({ "key": key.as_str(), "outcome": "released", "holder": holder });
+        out.either(&document, &format!("released {key}, held by {holder}"))?;
         return Ok(End::Ok);
     }
     let owner = found(&locks, key).await?.and_then(|now| Some((now.owner?, name(&now))));
-    let (Some(Force { reason }), Some((owner, other))) = (force, owner) else {
+    let (Some(reason), Some((owner, other))) = (force, owner) else {
         return not_held(&locks, key, "nothing was released", holder, out).await;
     };
     if !confirmed(key, &other) {
@@ -163,17 +124,12 @@ pub(crate) async fn release(
     let fleet = FleetReader::new(url).map_err(Failure::Url)?;
     let key = values::within(fleet.key_prefix(), key)?;
     // Records who asked and why, and tells the process of that holder.
-    match fleet.release(&key, owner, &audit::actor(), reason).await? {
-        Freed::Released if out.is_json() => {
-            out.document(&json!({ "key": key.as_str(), "outcome": "forced", "taken_from": other }))?;
-            Ok(End::Ok)
-        }
-        Freed::Released => {
-            out.line(&format!("released {}, taken from {}", visible(key.as_str()), visible(&other)))?;
-            Ok(End::Ok)
-        }
-        Freed::NotHeld => not_held(&locks, &key, "nothing was released", &other, out).await,
+    if fleet.release(&key, owner, &audit::actor(), reason).await? == Freed::NotHeld {
+        return not_held(&locks, &key, "nothing was released", &other, out).await;
     }
+    let document = json!({ "key": key.as_str(), "outcome": "forced", "taken_from": other });
+    out.either(&document, &format!("released {key}, taken from {other}"))?;
+    Ok(End::Ok)
 }
 
 /// Asks whether a lock shall be taken away. The answer comes from standard input.

@@ -11,7 +11,7 @@ use lock_core::{
 use rustix::process::kill_current_process_group;
 
 use crate::args::{OnBusy, Run};
-use crate::end::{SET_IT, complain, run_to_end};
+use crate::end::{SET_IT, complain, flush, run_to_end};
 use crate::run::running::{self, Outcome, killed_by};
 use crate::run::signals::Events;
 use crate::run::{BUSY, LOST, NOT_EXECUTABLE, PATIENCE, UNAVAILABLE};
@@ -49,7 +49,7 @@ async fn under_lock(locks: &LockManager, wanted: &Run) -> u8 {
     let taken = tokio::select! {
         biased;
         signal = events.end() => {
-            waiting::end();
+            flush();
             return killed_by(signal.as_raw());
         }
         taken = take_to_do(locks, wanted) => taken,
@@ -144,7 +144,7 @@ async fn take(locks: &LockManager, wanted: &Run) -> Result<LockGuard, LockError>
         request = request.with_min_hold(least);
     }
     let taken = request.on_waiting(waiting::tell).acquire().await;
-    waiting::end();
+    flush();
     taken
 }
 

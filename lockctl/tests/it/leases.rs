@@ -35,11 +35,14 @@ fn a_deploy_of_several_steps(url: &str) {
     assert_eq!((&taken.json()["holder"], &taken.json()["key"]), (&"ann@ci-4711".into(), &KEY.into()));
     assert!(taken.json()["expires_at_unix_seconds"].as_f64().unwrap() > 1.7e9);
     // The same holder once more: not a deadlock.
-    assert!(token(&ctl(&acquire)) > token(&taken));
+    let again = token(&ctl(&acquire));
+    assert!(again > token(&taken));
     ctl(&["acquire", KEY, "--holder", "ann@ci-4711", "--exclusive-holder"]).assert_code(75);
     let renewed = ctl(&["renew", KEY, "--holder", "ann@ci-4711", "--ttl", "40m"]);
     renewed.assert_code(0);
     assert!(renewed.stdout.contains("is renewed by ann@ci-4711"), "{renewed:?}");
+    let renewed = ctl(&["renew", KEY, "--holder", "ann@ci-4711", "--ttl", "40m", "--json"]);
+    assert!(token(&renewed) >= again, "a token that is not older than that of the acquire: {renewed:?}");
     let shown = ctl(&["show", KEY, "--json"]).json();
     assert_eq!(shown["lease"], serde_json::json!({ "holder": "ann@ci-4711", "reason": "release 42" }));
     assert_eq!(shown["lock"], KEY, "the key is its own name in metrics");

@@ -5,13 +5,12 @@ use std::time::{Duration, SystemTime};
 
 use crate::api::manager::LockManager;
 use crate::engine::claim::free::ReleaseOutcome;
-use crate::engine::shared::{Caller, Engine};
-use lock_store::contract::backend::{BoxFuture, Claim, Freed, Release, Renewal};
+use lock_store::contract::backend::{AcquireRequest, Attempt, Claim, Freed, Release, Renewal};
 use lock_store::types::error::{LockError, LossReason, Result};
 use lock_store::types::fencing::FencingToken;
 use lock_store::types::key::LockKey;
-use lock_store::types::options::command_timeout;
-use lock_store::types::owner::OwnerId;
+use lock_store::types::options::{MIN_FIXED_TTL, command_timeout};
+use lock_store::types::owner::{HolderInfo, LEASE, OwnerId};
 use lock_store::types::system::clock::wall_clock;
 
 /// A lock that stays taken until it is released, or until its ttl has passed since the last renewal. Use a
@@ -27,8 +26,8 @@ pub struct Lease {
     pub key: LockKey,
     /// The name of the holder.
     pub holder: String,
-    /// The fencing token. `None` from Redis after [`LeaseRequest::find`](super::LeaseRequest::find): only the acquire knows
-    /// it.
+    /// The fencing token. `None` from Redis after [`LeaseRequest::find`](super::LeaseRequest::find), until the lease is
+    /// renewed.
     pub token: Option<FencingToken>,
     /// How long the lease lasts after each renewal.
     pub ttl: Duration,
@@ -38,7 +37,8 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Renews the lease for its ttl. A renewal never shortens a lease.
+    /// Renews the lease for its ttl. A renewal never shortens a lease. If the fencing token is unknown, it draws a new one,
+    /// which is greater than each token of this lease before.
     ///
     /// # Errors
     ///
@@ -50,16 +50,31 @@ impl Lease {
     ///
     /// Safe. It is then unknown whether the lease was renewed.
     pub async fn renew(&mut self, locks: &LockManager) -> Result<()> {
-        let (engine, now) = (locks.engine_here()?, wall_clock());
+        let (engine, now, within) = (locks.engine_here()?, wall_clock(), command_timeout(self.ttl));
         let asked = Arc::clone(&engine.backend).renew(vec![self.claim(locks)]);
         let command = Box::pin(async move {
             let no_answer = || Err(LockError::unavailable("the store gave no answer"));
             asked.await.pop().unwrap_or_else(no_answer)
         });
-        if send(engine, "renew", &self.key, command_timeout(self.ttl), command).await? == Renewal::Lost {
+        if engine.send("renew", &self.key, within, command).await? == Renewal::Lost {
             return Err(LockError::lost(self.loss(now)).with_key(&self.key));
         }
         self.expires_at = self.expires_at.max(now + self.ttl);
+        if self.token.is_some() {
+            return Ok(());
+        }
+        // The store tells a token to an acquire only. After a release of a moment ago it takes the lock again, so it is short.
+        let mut claim = self.claim(locks);
+        claim.ttl = MIN_FIXED_TTL;
+        let origin = locks.origin();
+        let info = HolderInfo::new(Arc::clone(&origin.host), origin.pid, format!("{LEASE}{}", self.holder));
+        let mut request = AcquireRequest::new(claim, info);
+        (request.repeated, request.execute_within) = (true, within);
+        let command = Arc::clone(&engine.backend).try_acquire(request);
+        match engine.send("acquire", &self.key, within, command).await? {
+            Attempt::Granted { token } => self.token = Some(token),
+            _ => return Err(LockError::lost(LossReason::Stolen).with_key(&self.key)),
+        }
         Ok(())
     }
 
@@ -76,13 +91,13 @@ impl Lease {
     pub async fn release(&self, locks: &LockManager) -> Result<ReleaseOutcome> {
         let (engine, now) = (locks.engine_here()?, wall_clock());
         let command = Arc::clone(&engine.backend).release(Release::new(self.claim(locks)));
-        Ok(match send(engine, "release", &self.key, command_timeout(self.ttl), command).await? {
+        Ok(match engine.send("release", &self.key, command_timeout(self.ttl), command).await? {
             Freed::Released => ReleaseOutcome::Released,
             Freed::NotHeld => ReleaseOutcome::AlreadyLost(self.loss(now)),
         })
     }
 
-    pub(super) fn claim(&self, locks: &LockManager) -> Claim {
+    fn claim(&self, locks: &LockManager) -> Claim {
         let durability = locks.options().durability.unwrap_or_else(|| locks.engine().backend.durability());
         let mut claim = Claim::new(self.key.clone(), self.ttl).with_durability(durability);
         claim.owner = self.owner;
@@ -92,17 +107,4 @@ impl Lease {
     fn loss(&self, now: SystemTime) -> LossReason {
         if now >= self.expires_at { LossReason::Expired } else { LossReason::Stolen }
     }
-}
-
-/// Sends a command for a lease to the store, and waits so long for the answer.
-pub(super) async fn send<T: Send + 'static>(
-    engine: &Engine,
-    op: &'static str,
-    key: &LockKey,
-    within: Duration,
-    command: BoxFuture<'static, Result<T>>,
-) -> Result<T> {
-    let until = engine.clock.now().after(within);
-    let routed = engine.route(Caller::Async, command);
-    engine.bounded(op, key, until, routed).await.map_err(|error| error.with_key(key))
 }

@@ -7,7 +7,6 @@ use std::time::{Duration, SystemTime};
 #[cfg(feature = "tower")]
 use crate::api::lock::AcceptedWork;
 use crate::api::lock::LockRequest;
-use crate::engine::claim::spec::OnWaiting;
 use crate::engine::claim::tag::LeaseTag;
 use crate::engine::report::event_context::Origin;
 use lock_store::contract::event::Purpose;
@@ -33,10 +32,10 @@ impl LockRequest {
         self
     }
 
-    /// Asks for a lease of a holder.
-    pub(crate) fn for_a_lease(mut self, tag: LeaseTag, on_waiting: Option<OnWaiting>) -> Self {
-        (self.lease, self.on_waiting) = (Some(tag), on_waiting);
-        self.with_purpose(Purpose::Lease)
+    /// Asks for a lease of a holder, whom others see in place of the call site.
+    pub(crate) fn for_a_lease(mut self, tag: LeaseTag, seen_as: String) -> Self {
+        (self.lease, self.seen_as) = (Some(tag), Some(seen_as.into()));
+        self
     }
 
     /// Shows other processes a text in place of the call site.

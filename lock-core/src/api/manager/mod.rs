@@ -219,9 +219,8 @@ impl LockManager {
     /// Like [`holder`](Self::holder), for a key that has its prefix.
     pub(crate) async fn holder_of(&self, key: LockKey) -> Result<Option<Holder>> {
         let engine = self.engine_here()?;
-        let until = engine.clock.now().after(self.inner.options.command_timeout());
-        let command = engine.route(Caller::Async, Arc::clone(&engine.backend).holder(key.clone()));
-        engine.bounded("holder", &key, until, command).await.map_err(|error| error.with_key(&key))
+        let (within, command) = (self.inner.options.command_timeout(), Arc::clone(&engine.backend).holder(key.clone()));
+        engine.send("holder", &key, within, command).await
     }
 
     /// Returns all current holders of a key: one holder, or all that share it.
@@ -236,9 +235,9 @@ impl LockManager {
     pub async fn holders(&self, key: impl IntoLockKey) -> Result<Vec<Holder>> {
         let key = self.key(key)?;
         let engine = self.engine_here()?;
-        let until = engine.clock.now().after(self.inner.options.command_timeout());
-        let command = engine.route(Caller::Async, Arc::clone(&engine.backend).holders(key.clone()));
-        engine.bounded("holder", &key, until, command).await.map_err(|error| error.with_key(&key))
+        let (within, command) =
+            (self.inner.options.command_timeout(), Arc::clone(&engine.backend).holders(key.clone()));
+        engine.send("holder", &key, within, command).await
     }
 
     /// Returns the store's record of a job that has a period: its last run, and whether the next run is overdue. `None`
@@ -256,9 +255,9 @@ impl LockManager {
     pub async fn last_run(&self, key: impl IntoLockKey) -> Result<Option<JobRecord>> {
         let key = self.key(key)?;
         let engine = self.engine_here()?;
-        let until = engine.clock.now().after(self.inner.options.command_timeout());
-        let command = engine.route(Caller::Async, Arc::clone(&engine.backend).last_run(key.clone()));
-        engine.bounded("last_run", &key, until, command).await.map_err(|error| error.with_key(&key))
+        let (within, command) =
+            (self.inner.options.command_timeout(), Arc::clone(&engine.backend).last_run(key.clone()));
+        engine.send("last_run", &key, within, command).await
     }
 
     /// Asks every node of the store which claim has a key. It changes nothing. In a quorum, the holder's own renewals
@@ -286,11 +285,9 @@ impl LockManager {
     pub async fn sync(&self, key: impl IntoLockKey) -> Result<SyncReport> {
         let key = self.key(key)?;
         let engine = self.engine_here()?;
-        let until = engine.clock.now().after(CONNECT_TIMEOUT);
-        let backend = Arc::clone(&engine.backend);
-        let asked = key.clone();
-        let command = engine.route(Caller::Async, Box::pin(async move { Ok(backend.sync(asked).await) }));
-        engine.bounded("holder", &key, until, command).await.map_err(|error| error.with_key(&key))
+        let (backend, asked) = (Arc::clone(&engine.backend), key.clone());
+        let command = Box::pin(async move { Ok(backend.sync(asked).await) });
+        engine.send("holder", &key, CONNECT_TIMEOUT, command).await
     }
 
     /// Returns the prefix of every key of this manager, see [`LockManagerBuilder::key_prefix`].

@@ -272,10 +272,8 @@ impl LockManager {
     pub async fn forget_done(&self, key: impl IntoLockKey, version: impl AsRef<str>) -> Result<bool> {
         let (key, version) = (self.key(key)?, JobVersion::new(version)?);
         let engine = self.engine_here()?;
-        let until = engine.clock.now().after(self.options().command_timeout());
         let command = Arc::clone(&engine.backend).forget_done(key.clone(), version);
-        let command = engine.route(Caller::Async, command);
-        engine.bounded("forget_done", &key, until, command).await.map_err(|error| error.with_key(&key))
+        engine.send("forget_done", &key, self.options().command_timeout(), command).await
     }
 }
 

@@ -122,7 +122,7 @@ impl Acquire {
             Some(Duration::ZERO) => self.started.after(self.spec.options.command_timeout()),
             Some(limit) => self.started.after(limit),
         };
-        self.tell_at = waiting::first(self.started, &self.spec);
+        self.tell_at = self.started.after(waiting::FIRST);
         // A request that does not wait cannot be part of a deadlock, so its lock order is not recorded.
         if self.spec.options.wait != Wait::None && self.spec.events.origin.order.is_some() {
             context::each_held(self.engine().identity(), |hold| self.spec.events.note_order(&hold.events));

@@ -6,11 +6,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::engine::acquire::Acquire;
-use crate::engine::claim::spec::{LockSpec, OnWaiting};
+use crate::engine::claim::spec::OnWaiting;
 use crate::engine::claim::{ClaimAnswer, ClaimGuard, HolderHint, Success};
 use crate::engine::shared::{Caller, Engine, Interrupted};
 use lock_store::contract::backend::BoxFuture;
@@ -22,7 +21,7 @@ use lock_store::types::owner::{Holder, OwnerId};
 use lock_store::types::system::clock::{Timestamp, jitter};
 
 /// When the first two messages come, and the time between all later ones.
-const FIRST: Duration = Duration::from_secs(1);
+pub(super) const FIRST: Duration = Duration::from_secs(1);
 const SECOND: Duration = Duration::from_secs(10);
 const LATER: Duration = Duration::from_secs(60);
 
@@ -31,9 +30,6 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// The time between two looks of this process, a little more than a hundredth of a second.
 const APART: Duration = Duration::from_micros(10_100);
-
-/// How far ahead looks are planned. With more waiters than that, some messages are left out.
-const AHEAD: Duration = Duration::from_secs(1);
 
 /// Awaits one stage of a wait. Meanwhile the message that is due is put together.
 pub(super) async fn beside<T>(telling: &mut Option<BoxFuture<'static, ()>>, stage: impl Future<Output = T>) -> T {
@@ -49,13 +45,6 @@ pub(super) async fn beside<T>(telling: &mut Option<BoxFuture<'static, ()>>, stag
     stage.await
 }
 
-/// Returns when the first message is due.
-pub(super) fn first(started: Timestamp, spec: &LockSpec) -> Timestamp {
-    // A candidate for a role does not wait for a lock to become free.
-    let waits = spec.options.wait != Wait::None && spec.events.purpose != Purpose::Leadership;
-    if waits { started.after(FIRST) } else { Timestamp::NEVER }
-}
-
 impl Acquire {
     /// Asks the store for the lock, and tells about the wait meanwhile. `waited` says whether the lock was found taken.
     pub(super) async fn ask(
@@ -65,15 +54,13 @@ impl Acquire {
         waited: bool,
     ) -> (Result<ClaimAnswer>, Timestamp) {
         // Nearly all first requests are answered at once. They are not watched, unless the caller wants to know.
-        let watched = waited || self.spec.on_waiting.is_some();
+        if !waited && self.spec.on_waiting.is_none() {
+            return guard.ask(&self.spec, (now, self.until)).await;
+        }
         loop {
-            let ask = beside(&mut self.telling, guard.ask(&self.spec, (now, self.until)));
-            if !watched {
-                return ask.await;
-            }
             tokio::select! {
                 biased;
-                answer = ask => return answer,
+                answer = beside(&mut self.telling, guard.ask(&self.spec, (now, self.until))) => return answer,
                 // The command stays in flight, and its answer is awaited again.
                 () = self.handle.engine.timer.sleep_long(now, self.tell_at) => {}
             }
@@ -98,29 +85,26 @@ impl Acquire {
     /// Begins to put a message together, and plans the next one. `hint` is what the callers of this process know about the
     /// holder, and `owner` the claim of this caller, if it has sent one.
     pub(super) fn tell(&mut self, hint: Option<HolderHint>, owner: Option<OwnerId>) {
-        let (now, events) = (self.engine().clock.now(), &self.spec.events);
-        let on_waiting = self.spec.on_waiting.clone();
-        let traced = tracing::enabled!(target: "lock_core", tracing::Level::INFO);
-        if !traced && on_waiting.is_none() && !events.origin.observers.exist() {
+        let (now, on_waiting, events) =
+            (self.engine().clock.now(), self.spec.on_waiting.clone(), self.spec.events.clone());
+        let heard = on_waiting.is_some()
+            || events.origin.observers.exist()
+            || tracing::enabled!(target: "lock_core", tracing::Level::INFO);
+        // A candidate for a role does not wait for a lock to become free.
+        if !heard || self.spec.options.wait == Wait::None || events.purpose == Purpose::Leadership {
             self.tell_at = Timestamp::NEVER;
             return;
         }
-        let here = match hint {
-            Some(hint @ HolderHint::Here(_)) => hint.describe(now),
-            _ => None,
-        };
         // A holder of this process is known without a look.
-        let turn = if here.is_some() { Some(now) } else { turn_to_look(next_look(self.engine()), now) };
-        let Some(turn) = turn else {
-            self.tell_at = now.after(jitter(AHEAD, AHEAD * 2));
+        let here = hint.filter(|hint| matches!(hint, HolderHint::Here(_))).and_then(|hint| hint.describe(now));
+        if here.is_none() && !self.engine().clock.take_turn(APART) {
+            // In a crowd of waiters some messages come late.
+            self.tell_at = now.after(jitter(Duration::ZERO, FIRST * 2));
             return;
-        };
-        let waited = now.since(self.started);
-        self.tell_at = if waited < SECOND { self.started.after(SECOND) } else { now.after(LATER) };
-        let (engine, events, caller) = (Arc::clone(self.engine()), events.clone(), self.spec.caller);
-        let (started, until) = (self.started, self.until);
+        }
+        let (engine, caller, started, until) = (Arc::clone(self.engine()), self.spec.caller, self.started, self.until);
+        self.tell_at = if now.since(started) < SECOND { started.after(SECOND) } else { now.after(LATER) };
         self.telling = Some(Box::pin(async move {
-            engine.timer.sleep_until(turn).await;
             let looked = match here {
                 Some(holder) => Ok((Some(holder), None, None)),
                 None => look(&engine, &events.key, caller, owner).await,
@@ -150,11 +134,13 @@ impl Acquire {
     }
 }
 
-/// The holder of a lock, how long it has had the lock, and how many claims stand before this one.
-type Found = (Option<Holder>, Option<Duration>, Option<usize>);
-
-/// Asks the store who holds a lock, and how many claims stand before this one.
-async fn look(engine: &Arc<Engine>, key: &LockKey, caller: Caller, owner: Option<OwnerId>) -> Result<Found> {
+/// Asks the store who holds a lock, how long it has had the lock, and how many claims stand before this one.
+async fn look(
+    engine: &Arc<Engine>,
+    key: &LockKey,
+    caller: Caller,
+    owner: Option<OwnerId>,
+) -> Result<(Option<Holder>, Option<Duration>, Option<usize>)> {
     let (backend, of) = (Arc::clone(&engine.backend), key.clone());
     let asked = Box::pin(async move {
         let entry = match Arc::clone(&backend).entry(of.clone()).await {
@@ -165,36 +151,17 @@ async fn look(engine: &Arc<Engine>, key: &LockKey, caller: Caller, owner: Option
             }
             Err(error) => return Err(error),
         };
-        let before = match owner.filter(|_| entry.as_ref().is_some_and(|entry| entry.waiters != Some(0))) {
-            None => None,
+        let waiters = match &entry {
             // A store may name the holder and keep its queue to itself.
-            Some(owner) => backend.waiters(of).await.ok().and_then(|waiters| {
-                let place = waiters.iter().find(|waiter| waiter.owner == owner)?.position;
-                Some(place.saturating_sub(1))
-            }),
+            Some(entry) if owner.is_some() && entry.waiters != Some(0) => backend.waiters(of).await.unwrap_or_default(),
+            _ => Vec::new(),
         };
+        let own = waiters.iter().find(|waiter| Some(waiter.owner) == owner);
         let held_for = entry.as_ref().and_then(|entry| entry.held_for);
-        Ok((entry.map(|entry| entry.holder), held_for, before))
+        Ok((entry.map(|entry| entry.holder), held_for, own.map(|waiter| waiter.position.saturating_sub(1))))
     });
     let until = engine.clock.now().after(LOOK);
     engine.bounded("holder", key, until, engine.route(caller, asked)).await
-}
-
-/// Where the turns to look are counted: for the whole process. A clock of a runtime, as tests have it, shares its times with no
-/// other clock, so its turns are counted apart.
-fn next_look(engine: &Engine) -> &AtomicU64 {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    if engine.clock.is_system() { &NEXT } else { &engine.next_look }
-}
-
-/// Returns when the next look at a store may come. `None` if too many looks are planned already.
-fn turn_to_look(next_look: &AtomicU64, now: Timestamp) -> Option<Timestamp> {
-    let plan = |next: u64| {
-        let next = Timestamp::from_nanos(next).max(now);
-        (next <= now.after(AHEAD)).then_some(next)
-    };
-    let after = |next| plan(next).map(|at| at.after(APART).as_nanos());
-    next_look.fetch_update(Ordering::Relaxed, Ordering::Relaxed, after).ok().and_then(plan)
 }
 
 #[cfg(test)]

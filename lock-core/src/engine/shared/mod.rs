@@ -55,8 +55,6 @@ pub(crate) struct Engine {
     pub(crate) newest_tokens: NewestTokens,
     /// Whether a lease of this process has ever shared its lock.
     pub(crate) shares: AtomicBool,
-    /// When a waiter may look at the store next, if the clock is of a runtime and not of the machine.
-    pub(crate) next_look: AtomicU64,
     /// Background work for the keeper.
     jobs: UnboundedSender<BoxFuture<'static, ()>>,
     /// Background work that must not be lost when the program ends.
@@ -117,7 +115,6 @@ impl Engine {
             observers,
             newest_tokens: NewestTokens::default(),
             shares: AtomicBool::new(false),
-            next_look: AtomicU64::new(0),
             jobs,
             pending: Pending::default(),
             room: Room::default(),
@@ -204,6 +201,18 @@ impl Engine {
                 _ => Err(LockError::unavailable("the keeper has ended with the runtime it was driven on")),
             }
         })
+    }
+
+    /// Sends a command of an asynchronous caller, and waits so long for the answer. An error names the key.
+    pub(crate) async fn send<T: Send + 'static>(
+        &self,
+        op: &'static str,
+        key: &LockKey,
+        within: Duration,
+        command: BoxFuture<'static, Result<T>>,
+    ) -> Result<T> {
+        let (until, command) = (self.clock.now().after(within), self.route(Caller::Async, command));
+        self.bounded(op, key, until, command).await.map_err(|error| error.with_key(key))
     }
 
     /// Awaits a command to the store, until a time at the latest. Tells the observers how it went, unless it had too
@@ -366,6 +375,7 @@ impl fmt::Debug for Engine {
 }
 
 /// One piece of pending work. It counts until it is dropped, finished or not.
+#[derive(Debug)]
 pub(crate) struct PendingEntry(Arc<Engine>);
 
 impl PendingEntry {
@@ -386,11 +396,5 @@ struct Cleanup(PendingEntry);
 impl Drop for Cleanup {
     fn drop(&mut self) {
         self.0.engine().room.give_back();
-    }
-}
-
-impl fmt::Debug for PendingEntry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("PendingEntry")
     }
 }

@@ -21,12 +21,24 @@ async fn serves(url: &str, key: &str) {
     let again = second.lease(key).holder("ci-1").ttl(LONG).acquire().await.unwrap();
     assert!(again.token > lease.token);
     let mut found = second.lease(key).holder("ci-1").ttl(2 * LONG).find().await.unwrap().unwrap();
+    assert_eq!(found.token, None, "the store tells a token to an acquire only");
     found.renew(&second).await.unwrap();
+    let drawn = found.token;
+    assert!(drawn > again.token, "{found:?}");
+    found.renew(&second).await.unwrap();
+    assert_eq!(found.token, drawn, "a token that is known stays");
     let third = locks_at(url);
     assert!(third.lease(key).holder("ci-2").find().await.unwrap().is_none());
     let waiting = tokio::spawn(third.lease(key).holder("ci-2").ttl(LONG).wait(Duration::from_secs(50)).acquire());
     let fleet = FleetReader::new(url).unwrap();
     let full = LockKey::new(key).unwrap();
+    let mut late = second.lease(key).holder("ci-1").ttl(SECOND).find().await.unwrap().unwrap();
+    late.renew(&second).await.unwrap();
+    let left = fleet.entry(&full).await.unwrap().unwrap().holder.ttl_left.unwrap();
+    assert!(
+        left > LONG + LONG / 2 && left <= 2 * LONG,
+        "a short renewal and its draw of a token change no lease: {left:?}"
+    );
     loop {
         if fleet.waiters(&full).await.unwrap().len() == 1 {
             break;
@@ -35,7 +47,7 @@ async fn serves(url: &str, key: &str) {
     }
     assert_eq!(found.release(&second).await.unwrap(), ReleaseOutcome::Released);
     let next = waiting.await.unwrap().unwrap();
-    assert!(next.token > again.token);
+    assert!(next.token > drawn && next.token > late.token);
     let entry = fleet.entry(&full).await.unwrap().unwrap();
     assert!(entry.holder.ttl_left.unwrap() > LONG / 2, "a grant from the queue lasts the whole ttl: {entry:?}");
     assert_eq!(next.release(&second).await.unwrap(), ReleaseOutcome::Released);

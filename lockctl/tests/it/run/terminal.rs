@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use lock_testing::{RedisServer, limit};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
+use crate::program::lockctl;
 use crate::run::{is_alive, is_free, until};
 
 /// A terminal with a program in its foreground. The terminal is closed when this is dropped.
@@ -35,7 +36,9 @@ impl Terminal {
         let stream = || Stdio::from(device.try_clone().unwrap());
         let mut command = Command::new("setsid");
         command.args(["--ctty", "env", "--default-signal"]).args(program).env("LOCK_URL", server.url());
-        command.env("PS1", "READY>").env("L", format!("{} run lock:backup", env!("CARGO_BIN_EXE_lockctl")));
+        let lockctl = env!("CARGO_BIN_EXE_lockctl");
+        command.env("PS1", "READY>").env("L", format!("{lockctl} run lock:backup"));
+        command.env("A", format!("{lockctl} acquire lock:backup --holder bob"));
         let program = command.stdin(stream()).stdout(stream()).stderr(stream()).spawn().unwrap();
         Self { keyboard: File::from(keyboard), screen: String::new(), program }
     }
@@ -247,4 +250,105 @@ fn ctrl_z_without_job_control_does_nothing() {
     terminal.press("hello\n");
     terminal.shows("got=hello");
     until("the lock is free", || is_free(&server));
+}
+
+/// Returns the lines that a terminal shows after some output. It obeys carriage returns and "erase the rest of the line".
+fn drawn(output: &str) -> Vec<String> {
+    let mut lines = Vec::new();
+    for line in output.split('\n') {
+        let (mut cells, mut at, mut rest) = (Vec::new(), 0, line);
+        while let Some(c) = rest.chars().next() {
+            if let Some(after) = rest.strip_prefix("\u{1b}[K") {
+                cells.truncate(at);
+                rest = after;
+                continue;
+            }
+            rest = &rest[c.len_utf8()..];
+            match c {
+                '\r' => at = 0,
+                _ => {
+                    cells.resize(cells.len().max(at + 1), ' ');
+                    cells[at] = c;
+                    at += 1;
+                }
+            }
+        }
+        lines.push(cells.into_iter().collect());
+    }
+    lines
+}
+
+/// Takes the lock for somebody whose name and reason are longer than the line of a terminal.
+fn taken_by_ann(server: &RedisServer) {
+    let reason = "a reason that is longer than a line of the terminal".repeat(2);
+    lockctl(server, &["acquire", "lock:backup", "--holder", "ann", "--reason", &reason]).assert_code(0);
+}
+
+const WAITING: &str = "lockctl: waiting for lock:backup for ";
+
+#[test]
+#[limit(120)]
+fn a_wait_is_one_line_of_the_terminal_that_is_rewritten_and_removed() {
+    let server = RedisServer::start();
+    let mut shell = Terminal::shell(&server);
+    shell.press("stty cols 100 rows 24\n");
+    shell.ended_with(0);
+    for (command, granted) in [("$L --wait 1m -- echo \"r\"an", "ran"), ("$A --wait 1m", "lock:backup is held by bob")]
+    {
+        taken_by_ann(&server);
+        shell.press(&format!("{command}\n"));
+        let mut output = shell.shows(WAITING) + WAITING;
+        // The second message, after ten seconds, overwrites the first.
+        output += &(shell.shows(&format!("\r\u{1b}[K{WAITING}1")) + "\r\u{1b}[K" + WAITING + "1");
+        output += &(shell.shows("…") + "…");
+        let told: Vec<String> = drawn(&output).into_iter().filter(|line| line.starts_with(WAITING)).collect();
+        assert_eq!(told.len(), 1, "{output:?}");
+        assert!(told[0].chars().count() < 100 && told[0].contains("by lease ann"), "{told:?}");
+        lockctl(&server, &["release", "lock:backup", "--holder", "ann"]).assert_code(0);
+        output += &(shell.shows(granted) + granted);
+        let shown = drawn(&output);
+        assert!(shown.last().unwrap() == granted && !shown.iter().any(|line| line.contains(WAITING)), "{output:?}");
+        shell.ended_with(0);
+        lockctl(&server, &["release", "lock:backup", "--holder", "bob"]);
+        assert!(is_free(&server));
+    }
+}
+
+#[test]
+#[limit(120)]
+fn a_wait_that_ends_without_the_lock_leaves_only_its_error() {
+    let server = RedisServer::start();
+    let mut shell = Terminal::shell(&server);
+    taken_by_ann(&server);
+    for (command, code) in [("$L --wait 2s -- true", 75), ("$A --wait 2s", 75)] {
+        shell.press(&format!("stty cols 100 rows 24; {command}; echo \"code\"=$?\n"));
+        let output = shell.shows(&format!("code={code}\r\n"));
+        assert!(output.contains(WAITING), "{output:?}");
+        let shown = drawn(&output);
+        assert!(!shown.iter().any(|line| line.contains(WAITING)), "{output:?}");
+        assert!(shown.iter().any(|line| line.starts_with("lockctl: ") && line.contains("by lease ann")), "{output:?}");
+    }
+    // A key ends the wait, and the prompt comes on an empty line.
+    shell.press("$L --wait 1m -- true\n");
+    let mut output = shell.shows(WAITING) + WAITING;
+    shell.press("\x03");
+    output += &shell.shows("READY>");
+    assert!(!drawn(&output).iter().any(|line| line.contains(WAITING)), "{output:?}");
+    shell.ended_with(130);
+}
+
+/// Where standard error is not a terminal, each message is a whole line.
+#[test]
+#[limit(120)]
+fn a_wait_is_told_in_plain_lines_where_no_terminal_is() {
+    let server = RedisServer::start();
+    let mut shell = Terminal::shell(&server);
+    taken_by_ann(&server);
+    for command in ["$L --wait 2s -- true", "$A --wait 2s"] {
+        shell.press(&format!("stty cols 100 rows 24; {command} 2>&1 | cat; echo \"pla\"in\n"));
+        let output = shell.shows("plain\r\n");
+        let told: Vec<&str> = output.lines().filter(|line| line.starts_with(WAITING)).collect();
+        assert_eq!(told.len(), 1, "{output:?}");
+        assert!(told[0].contains("; gives up in ") && !output.contains('\u{1b}'), "{output:?}");
+    }
 }

@@ -46,6 +46,29 @@ async fn a_definite_refusal_is_answered_at_once_and_says_what_to_set() {
     }
 }
 
+/// `connect` runs the first four checks of the doctor: the greeting, SET NX PX, a transaction with a stream, and a script.
+#[tokio::test]
+#[limit]
+async fn connect_names_what_a_service_refuses() {
+    for (relative, says) in [
+        (RedisRelative::TairCluster, Some("set its parameter script_check_enable to 0")),
+        (RedisRelative::TairClusterUnchecked, None),
+        (RedisRelative::TairDisk, Some("scripts")),
+        (RedisRelative::Dragonfly, Some("--default_lua_flags=allow-undeclared-keys")),
+        (RedisRelative::Garnet, Some("streams (XADD)")),
+        (RedisRelative::ElastiCacheServerless, None),
+        (RedisRelative::MemoryDb, None),
+    ] {
+        let server = RedisServer::start();
+        let proxy = FaultProxy::start_as(relative, server.port());
+        let connected = LockManager::builder_for(&proxy.url()).unwrap().strict().connect().await;
+        let error = connected.err().map(|error| error.to_string());
+        assert_eq!(error.is_some(), says.is_some(), "{relative:?}: {error:?}");
+        assert!(error.unwrap_or_default().contains(says.unwrap_or_default()), "{relative:?}");
+        assert_eq!(server.command(&["EXISTS", "lock:distributed-lock:check"]).int(), 0, "{relative:?}");
+    }
+}
+
 #[tokio::test]
 #[limit]
 async fn a_relative_that_lacks_only_what_speeds_up_serves_locks() {

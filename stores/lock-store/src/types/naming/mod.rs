@@ -60,7 +60,7 @@ impl LockKey {
 }
 
 /// The keys of a request.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum RequestedKeys {
     One(LockKey),
     /// Sorted, each once.

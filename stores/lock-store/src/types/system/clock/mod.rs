@@ -140,6 +140,7 @@ enum Source {
 struct RuntimeClock {
     handle: tokio::runtime::Handle,
     origin: tokio::time::Instant,
+    next_turn: AtomicU64,
 }
 
 impl Clock {
@@ -157,14 +158,17 @@ impl Clock {
     #[must_use]
     pub fn of_current_runtime() -> Self {
         let (handle, origin) = (tokio::runtime::Handle::current(), tokio::time::Instant::now());
-        Self(Source::Runtime(Arc::new(RuntimeClock { handle, origin })))
+        Self(Source::Runtime(Arc::new(RuntimeClock { handle, origin, next_turn: AtomicU64::new(0) })))
     }
 
-    /// Returns whether this is the machine's clock.
+    /// Returns whether `apart` has passed since the last `true`. All users of the machine's clock share their turns.
     #[doc(hidden)]
     #[must_use]
-    pub fn is_system(&self) -> bool {
-        matches!(self.0, Source::Boot)
+    pub fn take_turn(&self, apart: Duration) -> bool {
+        static SHARED: AtomicU64 = AtomicU64::new(0);
+        let (now, next) = (self.now(), if let Source::Runtime(clock) = &self.0 { &clock.next_turn } else { &SHARED });
+        let after = |next| (next <= now.0).then(|| now.after(apart).0);
+        next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, after).is_ok()
     }
 
     /// Returns the present time.
