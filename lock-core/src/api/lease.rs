@@ -206,7 +206,7 @@ impl LeaseRequest {
         }
         if !self.manager.engine().queues {
             return wrong(
-                "a quorum and other stores without a queue keep no leases; use one Redis server, Sentinel, a \
+                "leases need a store with a queue, which a quorum does not have; use one Redis server, Sentinel, a \
                           cluster, PostgreSQL or memory"
                     .to_owned(),
             );

@@ -101,7 +101,7 @@ async fn behind(sentinels: &Sentinels) -> Servers {
     let answered = named.len();
     named.dedup();
     let found = if named.len() > 1 {
-        Finding::warning("sentinels", "they name different masters: a failover has not ended")
+        Finding::warning("sentinels", "they name different masters: a failover is in progress")
             .with_remedy("wait until it has, or correct `sentinel monitor` where it names another")
     } else {
         Finding::works("sentinels", format!("{answered} of {all} answer, and name {master}"))
