@@ -39,13 +39,10 @@
 //! | see it in traces | the `tracing` spans `lock_acquire` and `lock_hold`, target `lock_core`, level `DEBUG` |
 //! | add a store | [`LockBackend`], [`MemoryStore`] as the specification, `conformance` (feature `test-util`) |
 //!
-//! # What it guarantees
+//! Leases never overlap if the clocks of client and server run at the same rate within one percent, the server's clock
+//! does not jump forward, and the server keeps acknowledged writes. A paused process needs the fencing token.
 //!
-//! Leases never overlap under three conditions. The clocks of client and server run at the same rate within one
-//! percent. The server's clock does not jump forward. The server does not lose acknowledged writes.
-//!
-//! A lease lock cannot be exclusive under arbitrary pauses of a process. The fencing token, which a resource checks,
-//! protects against these.
+//! Pages: [Tutorial], [Which lock], [Fencing], [Testing], [Operations], [Troubleshooting], [all pages].
 //!
 //! # Features
 //!
@@ -62,7 +59,15 @@
 //! | `test-util` | no | the tools for tests, and the conformance suite |
 //!
 //! The crate `lock-postgres` adds `postgres://`, and `lock-metrics` exports to Prometheus.
-
+//!
+// A published crate cannot include files from outside of its folder, so the pages are linked.
+#![doc = concat!("[Tutorial]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/tutorial.md")]
+#![doc = concat!("[Which lock]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/which-lock.md")]
+#![doc = concat!("[Fencing]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/fencing.md")]
+#![doc = concat!("[Testing]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/testing.md")]
+#![doc = concat!("[Operations]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/operations.md")]
+#![doc = concat!("[Troubleshooting]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/troubleshooting.md")]
+#![doc = concat!("[all pages]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod api;

@@ -117,8 +117,8 @@ fn the_speed_beside_other_libraries_is_measured() {
 #[limit]
 fn the_speed_of_stores_and_segments_is_measured() {
     let results = page("lab/benches/RESULTS.md");
-    let which = page("docs/which-lock.md");
-    let of = |first: &str| row(&which, first).into_iter().last().unwrap();
+    let segments = page("lab/benches/README.md");
+    let of = |first: &str| row(&segments, first).into_iter().last().unwrap();
     shows(of("`SETNX`, polled"), measured(&results, "hot", "current-thread", "raw", "changes/s"));
     shows(of("Redisson"), measured(&results, "fleet", "hold 0", "us", "rate/s"));
     shows(of("segments and a local cache"), measured(&results, "hot", "current-thread", "us", "rate/s"));

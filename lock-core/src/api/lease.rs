@@ -187,7 +187,7 @@ impl LeaseRequest {
         } else if !(MIN_FIXED_TTL..=MAX_TTL).contains(&ttl) {
             format!("a lease of {ttl:?} is out of bounds; use between {MIN_FIXED_TTL:?} and 30 days")
         } else if !self.request.manager.engine().queues {
-            "a quorum and other stores without a queue keep no leases; use one Redis server, Sentinel, a cluster, \
+            "leases need a store with a queue, which a quorum does not have; use one Redis server, Sentinel, a cluster, \
              PostgreSQL or memory"
                 .to_owned()
         } else {

@@ -75,7 +75,7 @@ impl<E: From<LockError>> LockFailure for E {
 #[diagnostic::on_unimplemented(
     message = "\"skip\" has no value to return for `{Self}`",
     label = "a skipped call returns `()`, `None`, `Ok(())` or `Ok(None)`",
-    note = "return one of these types; where the function is no job, a closure can stand instead of \"skip\""
+    note = "return one of these types; if the function is not a job, a closure can stand instead of \"skip\""
 )]
 pub trait Skip {
     /// Returns the value of a call that did not run.
@@ -107,7 +107,7 @@ impl<T, E> Skip for Result<Option<T>, E> {
 /// A return type whose error `map_err` can make.
 #[diagnostic::on_unimplemented(
     message = "`map_err` has no error to make for `{Self}`",
-    label = "this is no `Result`",
+    label = "this is not a `Result`",
     note = "return a `Result`, or use closures for on_busy, on_error and on_lost"
 )]
 pub trait Fallible {

@@ -237,11 +237,11 @@ mod signal {
     async fn received(signals: &mut UnboundedReceiver<io::Result<()>>) -> Result<()> {
         match signals.recv().await {
             Some(Ok(())) => Ok(()),
-            Some(Err(error)) => Err(LockError::misconfigured(
-                "nobody may listen for signals here; call drain when the process is to stop",
-            )
-            .with_source(error)),
-            None => Err(LockError::unavailable("the keeper has ended with the runtime it was driven on")),
+            Some(Err(error)) => {
+                Err(LockError::misconfigured("signals cannot be received here; call drain when the process is to stop")
+                    .with_source(error))
+            }
+            None => Err(LockError::unavailable("the runtime that drove the lock manager has ended")),
         }
     }
 

@@ -90,7 +90,7 @@ pub fn release_blocking<H: Held>(held: H) -> Result<()> {
 /// A return type that shows whether the body failed. For `min_hold_on = "ok"` and `retry_failed`.
 #[diagnostic::on_unimplemented(
     message = "`min_hold_on = \"ok\"` and `retry_failed` cannot see in `{Self}` whether the body failed",
-    label = "this is no `Result`",
+    label = "this is not a `Result`",
     note = "return a `Result`, or leave them out: the key is then kept after every end"
 )]
 pub trait Failed {

@@ -28,7 +28,7 @@ async fn in_time<T>(what: &str, act: impl Future<Output = T>) -> T {
 fn assert_is_away<T>(what: &str, outcome: Result<T, LockError>) {
     let Err(error) = outcome else { panic!("{what}: it was granted") };
     let text = error.to_string();
-    let is_behind = error.kind() == LockErrorKind::Timeout && text.contains("nobody was seen to have it");
+    let is_behind = error.kind() == LockErrorKind::Timeout && text.contains("no holder is known");
     assert!(error.kind() == LockErrorKind::Unavailable || is_behind, "{what}: {error}");
     assert!(!text.contains("a holder"), "{what}: {error}");
 }

@@ -160,9 +160,9 @@ async fn a_classic_lock_without_a_lease_is_waited_for_like_any_other() {
     server.command(&["SET", "k", "for ever"]);
     let late = locks.lock("k").with_wait(3 * SECOND).await.unwrap_err();
     assert_eq!((late.kind(), late.holder().unwrap().ttl_left), (LockErrorKind::Timeout, None));
-    assert!(late.to_string().contains("without a lease; nothing frees it by itself"), "{late}");
+    assert!(late.to_string().contains("without a lease; it never expires"), "{late}");
     let busy = locks.lock("k").without_waiting().await.unwrap_err();
-    assert!(busy.to_string().contains("without a lease; nothing frees it by itself"), "{busy}");
+    assert!(busy.to_string().contains("without a lease; it never expires"), "{busy}");
     let waiting = tokio::spawn(async move { locks.lock("k").with_wait(Wait::Forever).await });
     tokio::time::sleep(100 * MS).await;
     server.command(&["DEL", "k"]);

@@ -1,4 +1,4 @@
-//! Characters of a key that nobody sees, of which each makes another lock.
+//! Characters of a key that nobody sees, of which each is another lock.
 
 use lock_core::{KeyBuilder, LockKey, LockManager};
 use lock_testing::limit;
@@ -7,7 +7,7 @@ use tracing::Level;
 use crate::spans::Collector;
 
 fn warnings(log: &Collector) -> usize {
-    log.everything().matches("makes another lock").count()
+    log.everything().matches("is another lock").count()
 }
 
 #[tokio::test]

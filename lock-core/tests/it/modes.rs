@@ -370,7 +370,7 @@ async fn what_cannot_be_is_a_sentence() {
     let error = locks.semaphore("k", 1).with_wait(SECOND / 100).await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Timeout);
     let text = error.to_string();
-    assert!(text.contains("in vain for 1 of 1 permits, others taken by") && text.contains("lockctl show"), "{text}");
+    assert!(text.contains("getting 1 of 1 permits, others taken by") && text.contains("lockctl show"), "{text}");
     let error = permit.downgrade().await.unwrap_err();
     assert!(error.to_string().contains("release them and ask for fewer"), "{error}");
 

@@ -158,7 +158,7 @@ async fn work_that_cannot_be_marked_is_an_error_and_done_again() {
         let began = Instant::now();
         let unsaid = run(&locks).await.unwrap_err();
         assert_eq!(unsaid.kind(), kind, "{unsaid}");
-        assert!(unsaid.to_string().contains("the work ended well, but it is not certain"), "{unsaid}");
+        assert!(unsaid.to_string().contains("the work ended well, but the store may not have recorded it"), "{unsaid}");
         assert!(began.elapsed() < 15 * SECOND, "it is given up: {:?}", began.elapsed());
         assert!(is_free(&locks).await, "the next may do it");
         assert_eq!(locks.done("migrate", "v1").await, Ok(None));

@@ -118,18 +118,19 @@ options! {
     "once_at": once_at = expression => Expr,
         ["expression of type `SystemTime`", "–", "a job that runs once for the time of its schedule, however late it starts"];
     "once_for": once_for = expression => Expr,
-        ["expression of a text", "–", "work that the whole fleet does once for this version: one call does it, the others wait, and whoever \
-         comes later skips it; it is done when the body returns no `Err`"],
-        excludes keys: "what is done once for a version has one lock; write key = …",
-        excludes mode: "what is done once for a version is done in one place; drop mode",
-        excludes permits: "what is done once for a version is done in one place; drop permits",
+        ["expression of a text", "–", "work that the whole fleet does once for this version: one call does it, the \
+            others wait, and later calls skip it; it counts as done unless the body returns `Err`"],
+        excludes keys: "work that is done once for a version has one lock; write key = …",
+        excludes mode: "work that is done once for a version runs in one place; drop mode",
+        excludes permits: "work that is done once for a version runs in one place; drop permits",
         excludes stripes: "ids that share a stripe would share what is done; drop stripes",
-        excludes at_most_every: "once_for is done once for ever, and at_most_every again and again; drop one of them",
-        excludes once_every: "once_for is done once for ever, and once_every again and again; drop one of them",
-        excludes once_at: "once_for names what is done by a version, and once_at by a time; drop one of them",
-        excludes when: "without the lock nobody knows whether it is done; drop when",
-        excludes on_error if Action::runs_unlocked: "without the lock nobody knows whether it is done; drop on_error",
-        excludes on_lost if Action::ignores: "what was done without the lock is not done; drop on_lost";
+        excludes at_most_every: "once_for runs its work once for ever, and at_most_every repeats it; drop one of them",
+        excludes once_every: "once_for runs its work once for ever, and once_every repeats it; drop one of them",
+        excludes once_at: "once_for names its work by a version, and once_at by a time; drop one of them",
+        excludes when: "without the lock it is unknown whether the work is done; drop when",
+        excludes on_error if Action::runs_unlocked: "without the lock it is unknown whether the work is done; drop \
+            on_error",
+        excludes on_lost if Action::ignores: "work that ended without the lock does not count as done; drop on_lost";
     "retry_failed": retry_failed = flag => bool,
         ["flag", "off", "a job that returned `Err` or panicked has not run"];
     "run_once_even_if": run_once_even_if = run_once_even_if => (),

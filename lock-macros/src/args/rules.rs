@@ -70,7 +70,7 @@ impl Args {
                 Error::new(
                     expr.span(),
                     format!(
-                        "words stand in quotes: write {option} = \"{name}\", or {option} = self::{name} for what has that \
+                        "this word needs quotes: write {option} = \"{name}\", or {option} = self::{name} for that \
                          name in your program"
                     ),
                 )
@@ -165,12 +165,12 @@ impl Args {
             }));
             return;
         };
-        let skips = "a job is skipped where it runs or has run; drop on_busy";
+        let skips = "a job that runs or has run is always skipped; drop on_busy";
         errors.extend(clash(&job, self.on_busy.as_ref().filter(|option| option.order != place.order), skips));
         errors.extend(clash(
             &job,
             self.wait.as_ref(),
-            "a job never waits: where it runs or has run, it is skipped; drop wait",
+            "a job never waits: if it runs or has run, the call is skipped; drop wait",
         ));
         let kept = "a job has its own time for which the key stays taken; drop min_hold";
         errors.extend(clash(&job, self.min_hold.as_ref(), kept));
@@ -236,7 +236,7 @@ impl Args {
         for (job, kept_tenths) in [(&self.at_most_every, 10), (&self.once_every, 9)] {
             let (Some(option), Some(period)) = (job, known(job)) else { continue };
             if period < MIN_PERIOD {
-                refuse(&option.value, "a job every second or more often is no job; use at least \"1s\"".to_owned());
+                refuse(&option.value, "a job cannot run more often than every second; use at least \"1s\"".to_owned());
             } else if period / 10 * kept_tenths > MAX_TTL {
                 let period = show(period);
                 refuse(

@@ -53,8 +53,8 @@ pub(super) fn pieces(literal: &LitStr) -> Result<Vec<Piece>> {
     bytes += plain.len();
     if bytes + values > MAX_KEY_BYTES {
         return Err(fail(format!(
-            "a key has at most {MAX_KEY_BYTES} bytes, and this one has more whatever its values are; shorten it, or lock a hash \
-             of it"
+            "a key has at most {MAX_KEY_BYTES} bytes, and the fixed text of this one has more; shorten it, or lock \
+             a hash of it"
         )));
     }
     if !plain.is_empty() {
@@ -120,7 +120,7 @@ fn value(text: &str, literal: &LitStr) -> Result<(Piece, usize)> {
             visible(content.trim())
         ),
         (None, Some((content, _))) => {
-            format!("<{}> in the key is no Rust expression; write `<<` for a literal `<`", visible(content))
+            format!("<{}> in the key is not a Rust expression; write `<<` for a literal `<`", visible(content))
         }
     }))
 }

@@ -51,7 +51,7 @@ fn refuses_what_it_cannot_read() {
         ("k:<id", "never closed; write `<<`"),
         ("k:id>", "stray `>`"),
         ("k:<>", "names no value"),
-        ("k:<user id>", "no Rust expression"),
+        ("k:<user id>", "not a Rust expression"),
         ("k:<f().await>", "`.await` cannot be used here"),
         ("k:<a?>", "`?` cannot be used here"),
         ("k:<{ 1 }>", "a block cannot be used here"),
@@ -139,7 +139,7 @@ fn what_would_crash_the_compiler_or_take_it_long_is_refused() {
         (format!("<{}>", "x".repeat(513)), "longer than 512 bytes"),
         (format!("<{}", "x>".repeat(50_000)), "stray `>`"),
         (format!("<{}", "(>".repeat(50_000)), "nested more than 32 deep"),
-        (format!("<x y{}", " >".repeat(50_000)), "no Rust expression"),
+        (format!("<x y{}", " >".repeat(50_000)), "not a Rust expression"),
     ] {
         let message = refusal(&text);
         assert!(message.contains(part) && message.len() < 400, "{}: {message}", &text[..20]);

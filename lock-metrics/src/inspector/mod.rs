@@ -275,7 +275,7 @@ impl FleetInspector {
         };
         tokio::select! {
             biased;
-            reason = term.lost() => tracing::info!(%reason, "this instance inspects the locks of the fleet no more"),
+            reason = term.lost() => tracing::info!(%reason, "this instance no longer inspects the locks of the fleet"),
             () = scans => {}
         }
     }

@@ -57,7 +57,7 @@ impl fmt::Display for InstallError {
                 )
             }
             Self::TraceLink(link) => {
-                write!(f, "the trace link {link:?} leads to no trace; write https://… with {{trace_id}} in it")
+                write!(f, "the trace link {link:?} has no place for the trace; write https://… with {{trace_id}} in it")
             }
             Self::NoHistogram(name) => {
                 let known = catalog().filter(|metric| !metric.buckets().is_empty()).map(Metric::name);

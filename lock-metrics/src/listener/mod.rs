@@ -218,8 +218,9 @@ impl Site {
             }
         };
         if !allowed {
-            let hint = "this is only for callers on the same machine, not through a proxy, that ask for localhost or an \
-                        address of it; allow a network with Builder::with_live_view_for, a name with Builder::with_live_view_name, or serve it from \
+            let hint = "only callers on the same machine may read this, without a proxy, under the name localhost \
+                or an address of the machine; allow a network with Builder::with_live_view_for, a name with \
+                Builder::with_live_view_name, or serve it from \
                         the application's own router\n";
             return Err(Box::new(plain(StatusCode::FORBIDDEN, hint)));
         }

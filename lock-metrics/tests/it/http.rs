@@ -263,7 +263,7 @@ fn a_proxy_on_this_machine_shows_the_live_view_to_nobody() {
             ("1.0", ""),
         ] {
             let answer = ask(path, version, more);
-            assert!(answer.contains(" 403 ") && answer.contains("not through a proxy"), "{path} {more}: {answer}");
+            assert!(answer.contains(" 403 ") && answer.contains("without a proxy"), "{path} {more}: {answer}");
         }
         assert!(ask(path, "1.1", "").contains(" 200 "));
     }

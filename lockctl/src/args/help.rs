@@ -1,14 +1,32 @@
-//! The text below the options in the help.
+//! The texts above and below the options in the help.
+
+/// The first lines of the help: an engineer on call needs them before anything else.
+pub(super) const INCIDENT: &str = "\
+In an incident, with LOCK_URL or --url as in the service:
+  lockctl list      every lock that is held: first without an expiry, then most waiters, then the oldest
+  lockctl why KEY   who holds it, is that process alive, who waits; is it safe to take away, and how
+  lockctl doctor    if no lock can be taken: which server, why, and what to set";
 
 pub(super) const MORE: &str = "\
+Examples:
+  lockctl why lock:user:42 --live-view 'http://{host}:9464'
+  lockctl release lock:user:42 --expect-owner 5f0e… --reason 'host web-3 is gone, INC-512'
+  lockctl jobs --prefix cron:
+  lockctl run lock:backup --ttl 30s -- ./backup.sh --full
+  lockctl acquire deploy:prod --holder ci-4711 --ttl 30m --reason 'release 42' && lockctl release deploy:prod --holder ci-4711
+  lockctl --url redlock://10.0.0.1,10.0.0.2,10.0.0.3 sync lock:user:42
+  lockctl --url postgres://app@db-1,db-2/shop doctor
+  lockctl --url redis+sentinel://10.0.0.1,10.0.0.2/mymaster topology
+  LOCK_URL=redis://:password@redis.internal lockctl watch --json
+
 Exit codes:
-  0  done
-  1  the lock is free, or not held by the owner that was named
-  2  the command line or the URL is wrong
-  3  the store cannot be reached, or did not answer
-  4  the store refuses: user or password, a permission, a key of another type than a lock; or its
-     certificate is not trusted; or `dashboards` would overwrite a changed file
-  75 `acquire`: the lock stayed taken
+  0   done
+  1   the lock is free, or not held by the owner that was named
+  2   the command line or the URL is wrong
+  3   the store cannot be reached, or did not answer
+  4   the store refuses: user or password, a permission, a key of another type than a lock; or its
+      certificate is not trusted; or `dashboards` would overwrite a changed file
+  75  `acquire`: the lock stayed taken
 `run` and `doctor` have their own codes, see `lockctl run --help` and `lockctl doctor --help`.
 
 PostgreSQL: the commands are the same, except `topology`. A command that only reads does not make the tables.
@@ -26,20 +44,7 @@ shown, and you may leave the prefix out of keys.
 
 Owners: 32 hexadecimal digits name one grant, and prove ownership of it: with them a lock can be
 released. Lists show the first four digits, enough to tell holders apart and safe to paste into a chat. `show`
-and `list --owners` show all digits, for `release --expect-owner`. Passwords are never printed.
-
-Examples:
-  lockctl list --prefix lock:
-  lockctl show lock:user:42
-  lockctl jobs --prefix cron:
-  lockctl why lock:user:42 --live-view 'http://{host}:9464'
-  lockctl release lock:user:42 --expect-owner 5f0e… --reason 'host web-3 is gone, INC-512'
-  lockctl acquire deploy:prod --holder ci-4711 --ttl 30m --reason 'release 42' && lockctl release deploy:prod --holder ci-4711
-  lockctl run lock:backup --ttl 30s -- ./backup.sh --full
-  lockctl --url redlock://10.0.0.1,10.0.0.2,10.0.0.3 sync lock:user:42
-  lockctl --url postgres://app@db-1,db-2/shop doctor
-  lockctl --url redis+sentinel://10.0.0.1,10.0.0.2/mymaster topology
-  LOCK_URL=redis://:password@redis.internal lockctl watch --json";
+and `list --owners` show all digits, for `release --expect-owner`. Passwords are never printed.";
 
 pub(super) const LEASES: &str = "\
 Examples:

@@ -19,7 +19,7 @@ use lock_core::store::JobVersion;
 use lock_core::{LockError, LockKey, OwnerId};
 
 use crate::args::address::Address;
-use crate::args::help::{LEASES, MORE, RUN};
+use crate::args::help::{INCIDENT, LEASES, MORE, RUN};
 use crate::args::shown::without_credentials;
 use crate::end::End;
 use crate::output::Output;
@@ -37,7 +37,8 @@ const PREFIX: &str = "LOCK_KEY_PREFIX";
 /// Shows the holders and waiters of distributed locks in Redis, Valkey or PostgreSQL, across the whole fleet. Also runs commands under
 /// a lock.
 #[derive(Debug, Parser)]
-#[command(name = "lockctl", version, after_help = MORE, subcommand_required = true, arg_required_else_help = true)]
+#[command(name = "lockctl", version, before_help = INCIDENT, after_help = MORE)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
 pub(crate) struct Args {
     /// The store of the locks: `redis://user:password@host:port/db` (only the host is needed) for one server or any node of a
     /// cluster, redis+unix:///path, redis+sentinel://host,…/service, redis+cluster://host,…, redlock://host,host,host for a quorum,
@@ -71,15 +72,9 @@ pub(crate) struct Args {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Action {
-    /// List every lock that is held, what hurts most first
+    /// List every lock that is held. The locks that hurt most come first
     List(Wanted),
-    /// Show one lock with its full owner
-    Show {
-        /// The key, as in the store, or the name of the lock, as in an alert: then the key of that name that hurts most
-        #[arg(value_parser = values::key)]
-        key: LockKey,
-    },
-    /// Say in one answer who holds a lock, whether that process lives, who waits, and whether it is safe to force
+    /// Say who holds a lock, whether that process is alive, who waits, and whether it is safe to take the lock away
     ///
     /// The store is enough for most of it: a lease that is renewed on time has a living process. The live views of
     /// the processes add the caller that has the lock now, its fencing token, the clock, and every caller that waits.
@@ -98,74 +93,7 @@ pub(crate) enum Action {
         )]
         views: Vec<Address>,
     },
-    /// Show who blocked whom on which key: the last contended waits that have ended, as each process remembers them
-    ///
-    /// A process keeps the last 128 waits of 10 ms and more. Waits of one call site for another on one key are one line.
-    /// `why` and the live view show the callers that wait now.
-    Contention {
-        /// The live view of a process, such as http://shop-7f:9464; may be repeated, or separated by commas. `{host}` stands
-        /// for the host of each that has a lock now: http://{host}:9464
-        #[arg(
-            long = "live-view", value_name = "URL", env = "LOCK_LIVE_VIEW", hide_env_values = true, value_delimiter = ',',
-            value_parser = Address::read, required = true
-        )]
-        views: Vec<Address>,
-        #[command(flatten)]
-        scope: Scope,
-    },
-    /// Show who leads an election, what the leader announced, and who stands for it
-    ///
-    /// A quorum does not know who stands for it.
-    Leader {
-        /// The name of the election
-        #[arg(value_parser = values::key)]
-        name: LockKey,
-    },
-    /// List the jobs that have a period: which are overdue and by how much, and which process ran each last, and when
-    ///
-    /// A job is overdue when a run that succeeds has been missing for more than a tenth of its period. The store remembers a
-    /// job for ten periods after its last run, at most a week longer than one period.
-    ///
-    /// The work that is done once for a version follows, with the time and the process. `forget` lets it run again.
-    Jobs(Scope),
-    /// Remove the mark of `run --once-for` that the work under a lock is done for a version, so that it runs again
-    ///
-    /// A command that runs now is not stopped, and marks the work again when it ends well. An audit event on standard error
-    /// says who removed the mark.
-    Forget {
-        /// The key, as in the store
-        #[arg(value_parser = values::key)]
-        key: LockKey,
-        /// The version
-        #[arg(value_parser = values::version)]
-        version: JobVersion,
-    },
-    /// List the holder of a lock and its waiters in the store's queue, first come first
-    ///
-    /// A quorum does not keep a queue: its members only name the holder.
-    Waiters {
-        /// The key, as in the store, or the name of the lock, as in an alert: then the key of that name that hurts most
-        #[arg(value_parser = values::key)]
-        key: LockKey,
-    },
-    /// Show the list, or one lock, again every second until Ctrl-C
-    Watch {
-        /// The key, as in the store; without it, every lock
-        #[arg(value_parser = values::key)]
-        key: Option<LockKey>,
-        #[command(flatten)]
-        wanted: Wanted,
-    },
-    /// Take a lease: a lock that stays taken when this program ends, for work that several commands do
-    ///
-    /// Use `run` instead if one command does all of the work. The lease ends when `release` names its holder, or when its
-    /// ttl has passed since the last `acquire` or `renew`. A holder that has the lease already renews it, and gets a new
-    /// fencing token. While it waits, a line on standard error says who holds the lock.
-    #[command(after_help = LEASES)]
-    Acquire(Acquire),
-    /// Renew a lease by the name of its holder, from any host, and print a fencing token
-    Renew(LeaseArgs),
-    /// Release a lease by the name of its holder, or take a lock away from the owner that you saw
+    /// Take a lock away from the owner that `show` or `why` named, or release a lease by the name of its holder
     ///
     /// With --holder, only a lease of that holder is released. With --force, a lock of another holder is taken away after
     /// you have answered `yes`. The next sentences are about --force and about the other forms.
@@ -191,14 +119,6 @@ pub(crate) enum Action {
         #[arg(long, requires = "holder", requires = "reason")]
         force: bool,
     },
-    /// Show what each node of the store says about a lock; in a quorum, each member
-    Sync {
-        /// The key, as in the store
-        #[arg(value_parser = values::key)]
-        key: LockKey,
-    },
-    /// Show the servers behind the URL: masters, replicas, sentinels, members of a quorum, and what is wrong with them
-    Topology,
     /// Examine the servers of the store: what works, what is lost, what is refused, and what to set
     ///
     /// Redis and services that speak its protocol: commands, scripts, messages, clock, eviction, persistence, replicas, role, slots.
@@ -210,7 +130,92 @@ pub(crate) enum Action {
     ///
     /// For example: lockctl --url redis+sentinel://10.0.0.1,10.0.0.2/mymaster doctor
     Doctor,
-    /// Look after the members of a quorum, which a URL such as redlock://host,host,host names
+    /// Show one lock with its full owner
+    Show {
+        /// The key, as in the store, or the name of the lock, as in an alert: then the key of that name that hurts most
+        #[arg(value_parser = values::key)]
+        key: LockKey,
+    },
+    /// List the holder of a lock and its waiters in the store's queue, first come first
+    ///
+    /// A quorum does not keep a queue: its members only name the holder.
+    Waiters {
+        /// The key, as in the store, or the name of the lock, as in an alert: then the key of that name that hurts most
+        #[arg(value_parser = values::key)]
+        key: LockKey,
+    },
+    /// Show the list, or one lock, again every second until Ctrl-C
+    Watch {
+        /// The key, as in the store; without it, every lock
+        #[arg(value_parser = values::key)]
+        key: Option<LockKey>,
+        #[command(flatten)]
+        wanted: Wanted,
+    },
+    /// Show the servers behind the URL: masters, replicas, sentinels, members of a quorum, and what is wrong with them
+    Topology,
+    /// Show what each node of the store says about a lock; in a quorum, each member
+    Sync {
+        /// The key, as in the store
+        #[arg(value_parser = values::key)]
+        key: LockKey,
+    },
+    /// List the jobs that have a period: which are overdue and by how much, and which process ran each last, and when
+    ///
+    /// A job is overdue when a run that succeeds has been missing for more than a tenth of its period. The store remembers a
+    /// job for ten periods after its last run, at most a week longer than one period.
+    ///
+    /// The work that is done once for a version follows, with the time and the process. `forget` lets it run again.
+    Jobs(Scope),
+    /// Show who leads an election, what the leader announced, and who stands for it
+    ///
+    /// A quorum does not know who stands for it.
+    Leader {
+        /// The name of the election
+        #[arg(value_parser = values::key)]
+        name: LockKey,
+    },
+    /// Show who blocked whom on which key: the last contended waits that have ended, as each process remembers them
+    ///
+    /// A process keeps the last 128 waits of 10 ms and more. Waits of one call site for another on one key are one line.
+    /// `why` and the live view show the callers that wait now.
+    Contention {
+        /// The live view of a process, such as http://shop-7f:9464; may be repeated, or separated by commas. `{host}` stands
+        /// for the host of each that has a lock now: http://{host}:9464
+        #[arg(
+            long = "live-view", value_name = "URL", env = "LOCK_LIVE_VIEW", hide_env_values = true, value_delimiter = ',',
+            value_parser = Address::read, required = true
+        )]
+        views: Vec<Address>,
+        #[command(flatten)]
+        scope: Scope,
+    },
+    /// Run a command under a lock: what flock(1) is for one host, for the whole fleet
+    #[cfg(unix)]
+    #[command(after_help = RUN)]
+    Run(Run),
+    /// Take a lease: a lock that stays taken when this program ends, for work that several commands do
+    ///
+    /// Use `run` instead if one command does all of the work. The lease ends when `release` names its holder, or when its
+    /// ttl has passed since the last `acquire` or `renew`. A holder that has the lease already renews it, and gets a new
+    /// fencing token. While it waits, a line on standard error says who holds the lock.
+    #[command(after_help = LEASES)]
+    Acquire(Acquire),
+    /// Renew a lease by the name of its holder, from any host, and print a fencing token
+    Renew(LeaseArgs),
+    /// Remove the mark of `run --once-for` that the work under a lock is done for a version, so that it runs again
+    ///
+    /// A command that runs now is not stopped, and marks the work again when it ends well. An audit event on standard error
+    /// says who removed the mark.
+    Forget {
+        /// The key, as in the store
+        #[arg(value_parser = values::key)]
+        key: LockKey,
+        /// The version
+        #[arg(value_parser = values::version)]
+        version: JobVersion,
+    },
+    /// Begin a new quorum: let its members count at once
     Quorum {
         #[command(subcommand)]
         action: QuorumAction,
@@ -220,10 +225,6 @@ pub(crate) enum Action {
     /// They are for services of the same version as this program. A file that you changed in the folder is overwritten only
     /// with --force. A file of an older version that was not changed is overwritten.
     Dashboards(Dashboards),
-    /// Run a command under a lock: what flock(1) is for one host, for the whole fleet
-    #[cfg(unix)]
-    #[command(after_help = RUN)]
-    Run(Run),
     /// Print a completion script for a shell, as in `lockctl completions bash > /etc/bash_completion.d/lockctl`
     Completions {
         /// The shell

@@ -31,8 +31,8 @@ pub(crate) fn dashboards(wanted: &Dashboards, out: &mut Output) -> io::Result<En
     if !changed.is_empty() && !wanted.force {
         let what = changed.join(", ");
         let why = format!(
-            "nothing was written: this would undo what somebody changed in {what}; keep that elsewhere, use --set for what \
-             differs from fleet to fleet (see --settings), and write with --force"
+            "nothing was written: this would undo a change in {what}; keep the change elsewhere, use --set for the \
+             values of your fleet (see --settings), and write with --force"
         );
         return said(out, End::Refused, &why);
     }
@@ -66,7 +66,7 @@ fn text(planned: &Installation, form: Form, to: &str) -> String {
         let what = match state {
             State::New => "wrote",
             State::Older => "wrote, in place of an older one,",
-            State::Changed => "wrote, in place of what somebody had changed,",
+            State::Changed => "wrote, in place of a changed one,",
             State::Same => {
                 same += 1;
                 continue;

@@ -129,7 +129,7 @@ pub(crate) async fn waiters(fleet: &FleetReader, key: &LockKey, out: &mut Output
         out.line(&format!("\n{}", record::holders_table(&holders, false)))?;
     }
     if waiters.is_empty() {
-        out.line("nobody stands in the server's queue; who polls leaves no trace there, see /locks of each process")?;
+        out.line("no waiter is in the server's queue; callers that poll are not in it, see /locks of each process")?;
     } else {
         out.line(&format!("\n{}", record::waiters_table(&waiters)))?;
     }

@@ -104,7 +104,7 @@ pub(crate) fn summary(topology: &Topology) -> String {
         let (all, counted) = (topology.servers.len(), topology.servers.iter().filter(|member| counts(member)).count());
         let end = match counted.checked_sub(majority) {
             _ if disagree(topology) => {
-                "no lock is granted by this list, while another is remembered: name the same members everywhere"
+                "this list grants no lock while members remember another one: name the same members everywhere"
                     .to_owned()
             }
             None => format!("no lock is granted, {}", until(&topology.servers, majority)),
@@ -116,7 +116,7 @@ pub(crate) fn summary(topology: &Topology) -> String {
     let has_replicas = topology.servers.iter().any(|server| server.replicas > Some(0));
     let requires = topology.servers.iter().any(|server| server.min_replicas > Some(0));
     let survives = match topology.durability {
-        Durability::Master if !has_replicas => "nobody takes over from a master",
+        Durability::Master if !has_replicas => "no replica takes over from a master",
         Durability::Master if requires => "a master that is cut off stops giving locks; the last ones may be lost",
         Durability::Master => {
             "a failover may lose locks that are held; add acks=1 to the URL, or set min-replicas-to-write 1"

@@ -246,7 +246,7 @@ fn consul_2022_the_group_is_ended_when_the_lock_is_lost_not_the_shell_alone() {
     server.command(&["DEL", KEY]);
     let ended = run.end();
     ended.assert_code(76);
-    assert!(ended.stderr.contains("was lost: its key was deleted or taken by somebody else"), "{ended:?}");
+    assert!(ended.stderr.contains("was lost: its key was deleted or taken by another client"), "{ended:?}");
     assert!(!is_alive(other));
 }
 

@@ -155,10 +155,7 @@ async fn without_a_view_the_lease_tells_that_the_holder_lives() {
     let (_locks, _guard) = take(&server, KEY).await;
     let (text, json) = why(&server, &[]);
     text.assert_code(0);
-    assert_says(
-        &text,
-        &["by shop::charge, pid ", "seems alive: its lease was renewed ", "nobody in the store's queue"],
-    );
+    assert_says(&text, &["by shop::charge, pid ", "seems alive: its lease was renewed ", "none in the store's queue"]);
     assert_eq!((&json["process"]["life"], &json["waiting"]["callers"]), (&"renews".into(), &0.into()));
 }
 
@@ -191,7 +188,7 @@ async fn a_process_that_forgot_its_hold_no_longer_works_under_it() {
     let restarted = observed(&server.url()).await;
     let (_locks, _guard) = take(&server, KEY).await;
     let (text, json) = why(&server, &[&restarted.address]);
-    assert_says(&text, &["its live view answers and does not have the hold", "safe: the process that took it"]);
+    assert_says(&text, &["its live view answers, but does not show the hold", "safe: the process that took it"]);
     assert_eq!(json["process"]["life"], "let_go");
 }
 
@@ -234,7 +231,7 @@ async fn locks_that_have_no_holder_of_ours() {
     );
     assert_eq!((&json["state"], &json["process"]["life"]), (&"foreign".into(), &"unknown".into()));
     server.command(&["PERSIST", KEY]);
-    assert_says(&why(&server, &[]).0, &["none: nothing frees this key by itself"]);
+    assert_says(&why(&server, &[]).0, &["none: this key never expires"]);
     server.command(&["DEL", KEY]);
 
     let locks = LockManager::connect(&server.url()).await.unwrap();
@@ -258,7 +255,7 @@ async fn a_lock_that_never_ends_is_forced_with_care() {
         server.command(&["PERSIST", KEY]);
         let (text, json) = why(&server, &[]);
         if json["process"]["life"] == "unknown" {
-            let says = ["nothing tells whether it lives", "none: nothing frees", "safe if its process is gone, or "];
+            let says = ["unknown whether it is alive", "none: this key never", "safe if its process is gone, or "];
             return assert_says(&text, &says);
         }
     }

@@ -101,7 +101,7 @@ impl Quorum {
         let count = names.len();
         if count < 3 {
             return Err(LockError::misconfigured(format!(
-                "a quorum of {count} survives the loss of none; name at least three independent stores, or use one by its \
+                "a quorum of {count} cannot lose a member; name at least three independent stores, or use one by its \
                  own URL",
             )));
         }
@@ -154,7 +154,7 @@ impl Quorum {
         let all = self.shared.members.len();
         if members <= all / 2 || members > all {
             return Err(LockError::misconfigured(format!(
-                "{members} of {all} members is no majority that can be reached; use {} to {all}",
+                "{members} of {all} members is not a majority that can be reached; use {} to {all}",
                 all / 2 + 1,
             )));
         }

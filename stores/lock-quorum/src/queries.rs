@@ -77,9 +77,10 @@ pub(super) async fn ping(shared: &Arc<Shared>) -> Result<()> {
     if let Some(error) = refused {
         return Err(match up {
             0 => error,
-            _ => {
-                LockError::misconfigured(format!("{error}; other members of the quorum let us in, so correct this one"))
-            }
+            _ => LockError::misconfigured(format!(
+                "{error}; other members of the quorum accept this user, so correct \
+                    this member"
+            )),
         });
     }
     if up >= majority {
@@ -134,7 +135,7 @@ pub(super) async fn holder(shared: &Arc<Shared>, key: &LockKey) -> Result<Option
     });
     let (all, majority) = (shared.members.len(), shared.list.majority);
     let error = LockError::unavailable(format!(
-        "it is unknown who holds the lock: no {majority} of {all} members say the same, and others would decide ({})",
+        "it is unknown who holds the lock: no {majority} of {all} members agree, and the silent ones would decide ({})",
         said.collect::<Vec<_>>().join("; "),
     ));
     Err(error.with_key(key))

@@ -34,7 +34,7 @@ impl Quorum {
                 }
             }
         });
-        receiver.await.map_err(|_| LockError::unavailable("the keeper has ended with the runtime it was driven on"))
+        receiver.await.map_err(|_| LockError::unavailable("the runtime that drove the lock manager has ended"))
     }
 }
 

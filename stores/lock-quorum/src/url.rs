@@ -90,7 +90,8 @@ pub fn take_members(url: &mut StoreUrl) -> Result<Vec<RedisStore>> {
     }
     if database.contains(',') {
         return refuse(
-            "the URL of the quorum has hosts after its database, which is that of all members and comes last",
+            "the URL of the quorum has hosts after its database; the database comes last, and is the same for all \
+             members",
         );
     }
     let (login, hosts) = match authority.split_once('@') {

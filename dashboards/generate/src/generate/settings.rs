@@ -28,15 +28,16 @@ pub(crate) const TABLE: &[Setting] = &[
     setting(
         "storeLabels",
         "store",
-        "what tells stores apart: with `cluster` and `namespace`, where two Redis have one address and no name of their own",
+        "the labels that identify a store; add `cluster` and `namespace` if two servers have one address and no \
+         store name",
     ),
     setting("scrapeSeconds", "60", "the longest time between two scrapes of a process"),
-    setting("criticalSeverity", "critical", "the label `severity` of what wakes a person"),
-    setting("warningSeverity", "warning", "the label `severity` of what waits until the morning"),
+    setting("criticalSeverity", "critical", "the value of `severity` for alerts that wake a person"),
+    setting("warningSeverity", "warning", "the value of `severity` for alerts that can wait until the morning"),
     setting(
         "runbookUrl",
         concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/dashboards/runbooks/"),
-        "what stands before the name of a runbook",
+        "the address in front of the name of a runbook",
     ),
     setting("dashboardUrl", "", "the address of Grafana, for a link from each alert to its dashboard"),
     setting(
@@ -46,7 +47,11 @@ pub(crate) const TABLE: &[Setting] = &[
     ),
     setting("manyWaiters", "10", "how many callers may wait for one lock for five minutes"),
     setting("longPinSeconds", "300", "for how long an open transaction may pin a lock"),
-    setting("manyLocks", "3", "how many locks of one store, stuck or lost at once, are one message"),
+    setting(
+        "manyLocks",
+        "3",
+        "from how many locks of one store at once, stuck or lost, one message replaces the others",
+    ),
     setting("longWaitSeconds", "600", "for how long one caller may wait"),
     setting("errorShare", "0.05", "the share of commands that may fail, for five minutes"),
     setting(
@@ -54,9 +59,9 @@ pub(crate) const TABLE: &[Setting] = &[
         "0.5",
         "the share of failing commands of one kind that wakes a person, after two minutes",
     ),
-    setting("slowStoreSeconds", "0.5", "how long nine of ten commands may take"),
+    setting("slowStoreSeconds", "0.5", "the time within which nine of ten commands must be answered"),
     setting("leaderChanges", "4", "how often an election may change its leader in 15 minutes"),
-    setting("slowWaits", "0.01", "the share of waits over 250 ms that a month may have"),
+    setting("slowWaits", "0.01", "the share of the waits of a month that may take more than 250 ms"),
 ];
 
 fn names() -> String {

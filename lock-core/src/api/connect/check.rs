@@ -46,7 +46,7 @@ impl LockManagerBuilder {
             Err(error) if strict => return Err(error),
             Err(error) => tracing::warn!(
                 %error,
-                "locks cannot be taken here now: the next one would fail like this, if nothing changes before",
+                "locks cannot be taken here now: unless this changes, the next request fails in the same way",
             ),
             Ok(()) => {}
         }

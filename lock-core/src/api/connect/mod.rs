@@ -203,7 +203,7 @@ pub(crate) fn open(mut url: StoreUrl) -> Result<(AnyBackend, Option<String>)> {
         }
         "memory" if url.has_fragment() || url.parameters().next().is_some() => {
             return Err(LockError::misconfigured(
-                "the URL of a store in memory takes key_prefix and nothing else; ttl, wait and the like are options of locks",
+                "the URL of a store in memory takes only key_prefix; ttl and wait are options of locks",
             ));
         }
         "memory" => AnyBackend::new(MemoryStore::named(url.address.trim_start_matches('/'))),
@@ -240,7 +240,7 @@ fn unknown(scheme: &str) -> LockError {
              use lock_postgres as _; to main.rs"
         }
         _ => {
-            "the URL of the store begins with no scheme that there is; use memory://, redis://host:6379 (Redis or Valkey), \
+            "the URL of the store begins with an unknown scheme; use memory://, redis://host:6379 (Redis or Valkey), \
              rediss://…, redis+unix:///path, redis+sentinel://host:26379/service, redis+cluster://host,… or \
              redlock://host,host,host, or postgres://host/database with the crate lock-postgres"
         }

@@ -71,7 +71,7 @@ impl FromStr for Lease {
             Some(Self { key, holder, owner, token, ttl, expires_at: UNIX_EPOCH.checked_add(expires)? })
         };
         // The text proves ownership, so no message repeats it.
-        read().ok_or_else(|| LockError::misconfigured("this text is not a lease; pass on what Display has written"))
+        read().ok_or_else(|| LockError::misconfigured("this text is not a lease; pass the text that Display wrote"))
     }
 }
 

@@ -106,7 +106,7 @@ impl LockRequest {
     pub(crate) fn for_job_every(self, period: Duration, kept: Duration) -> Self {
         if period < MIN_PERIOD {
             return self.refused(LockError::misconfigured(format!(
-                "a job every {period:?} is no job; use at least {MIN_PERIOD:?}, or a plain lock"
+                "a job cannot run every {period:?}; use at least {MIN_PERIOD:?}, or a plain lock"
             )));
         }
         if kept > MAX_TTL {
@@ -128,7 +128,8 @@ impl LockRequest {
         };
         if wall_clock().duration_since(time).is_ok_and(|late| late + DAY > REMEMBERED) {
             return self.refused(LockError::misconfigured(
-                "the fire time of the job is more than six days ago, and nobody remembers whether it ran; give up on it",
+                "the fire time of the job is more than six days ago, so the store no longer knows whether it ran; \
+                 skip it",
             ));
         }
         if time.duration_since(wall_clock()).is_ok_and(|early| early > DAY) {

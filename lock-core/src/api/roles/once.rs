@@ -188,7 +188,7 @@ impl OnceFor {
             Ok(RequestedKeys::One(key)) => key.clone(),
             Ok(RequestedKeys::All(_)) => {
                 return Err(LockError::misconfigured(
-                    "what is done once for a version has one lock; ask for it with lock(key)",
+                    "work that is done once for a version has one lock; ask for it with lock(key)",
                 ));
             }
             Err(error) => return Err(error.clone()),
@@ -322,8 +322,8 @@ async fn mark(guard: &LockGuard, version: &JobVersion, keep: Option<Duration>, c
         Err(error) => Err(same_kind(
             &error,
             format!(
-                "the work ended well, but it is not certain that the store knows it to be done for the version {:?}, so it may be done \
-                 again: {error}",
+                "the work ended well, but the store may not have recorded it as done for the version {:?}, so it \
+                 may be done again: {error}",
                 version.as_str(),
             ),
         )

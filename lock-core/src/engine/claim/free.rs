@@ -200,6 +200,6 @@ pub(crate) async fn free(
 /// Frees a lock that was granted to a claim that has already ended.
 pub(crate) async fn free_stray_grant(engine: &Arc<Engine>, claim: Claim) {
     if let Err(error) = free(engine, claim, PAST, PAST).await {
-        tracing::debug!(%error, "a claim that has ended could not be freed; its lease runs out by itself");
+        tracing::debug!(%error, "could not release a claim that has ended; its lease ends by itself");
     }
 }

@@ -331,7 +331,7 @@ fn abandon(engine: &Arc<Engine>, pending: PendingClaim, turn: Turn<Handoff>) {
         if taken {
             let settled_at = unsettled_until.unwrap_or(PAST);
             if let Err(error) = free(&worker, claim, PAST, settled_at).await {
-                tracing::debug!(%error, "an abandoned acquire could not be undone; its lease runs out by itself");
+                tracing::debug!(%error, "could not undo an abandoned acquire; its lease ends by itself");
             }
         }
         drop(turn);

@@ -97,7 +97,7 @@ impl OwnedHold {
         }
         let lease = &self.hold.lease;
         if lease.claim.mode.is_shared() && lease.claim.mode != Mode::READ {
-            return Err(LockError::misconfigured("permits are no lock to downgrade; release them and ask for fewer"));
+            return Err(LockError::misconfigured("permits cannot be downgraded; release them and ask for fewer"));
         }
         if !lease.claim.mode.is_shared() {
             watchdog::downgrade(self.engine(), lease, Mode::READ).await?;

@@ -158,8 +158,8 @@ impl Engine {
         self.until(until, accepted, self.room.left()).await.map_err(|why| match why {
             Interrupted::Closed => self.refusal(),
             Interrupted::TimedOut => LockError::unavailable(
-                "too many releases of dropped guards are still on their way to the store, which frees locks more slowly \
-                 than they are dropped; await release() instead of dropping guards, or take locks less often",
+                "too many releases of dropped guards still wait for the store, which frees locks more slowly than \
+                 the program drops guards; await release() instead of dropping guards, or take locks less often",
             ),
         })
     }
@@ -198,7 +198,7 @@ impl Engine {
         Box::pin(async move {
             match (sent, receiver.await) {
                 (Ok(()), Ok(answer)) => answer,
-                _ => Err(LockError::unavailable("the keeper has ended with the runtime it was driven on")),
+                _ => Err(LockError::unavailable("the runtime that drove the lock manager has ended")),
             }
         })
     }

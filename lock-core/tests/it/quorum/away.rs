@@ -120,7 +120,7 @@ async fn an_acquire_that_was_not_sent_says_so_and_not_only_what_became_of_the_re
     assert!(matches!(quorum.try_acquire(&request(&before)).await, Ok(Attempt::Granted { .. })));
     networks[1..].iter().for_each(|member| member.set(Network::Swallows));
     let error = quorum.requeue(&Release::new(before), &request(&next)).await.unwrap_err();
-    assert!(error.to_string().contains("the lock was not asked for"), "{error}");
+    assert!(error.to_string().contains("the lock was not requested"), "{error}");
 }
 
 /// Runs a job unless it ran within a minute.

@@ -40,7 +40,7 @@ async fn only_the_holder_marks_and_without_a_majority_nothing_is_marked() {
     });
     let unsaid = done.await.unwrap_err();
     assert!(
-        unsaid.kind() == LockErrorKind::Unavailable && unsaid.to_string().contains("it is not certain"),
+        unsaid.kind() == LockErrorKind::Unavailable && unsaid.to_string().contains("may not have recorded it"),
         "one member is no majority: {unsaid}"
     );
     let stolen = process(&stores).locks.lock("other").once_for("v1").run(async |guard| {

@@ -87,7 +87,10 @@ async fn a_process_that_one_member_names_is_not_the_holder() {
         process.set([0], network);
         let error = wait(&process, 2 * SECOND).await;
         assert_eq!(error.kind(), LockErrorKind::Unavailable, "{network:?}: {error}");
-        assert!(error.to_string().contains("2 must grant the lock, and only 1 can"), "{network:?}: {error}");
+        assert!(
+            error.to_string().contains("2 of 3 members must grant the lock, and only 1 can"),
+            "{network:?}: {error}"
+        );
     }
 }
 

@@ -387,7 +387,7 @@ async fn a_member_that_lacks_our_user_is_named_and_the_others_are_enough() {
     // A member that is slow may not have answered by then: if it is the guarded one, the others are enough to connect.
     let refused = loop {
         if let Err(refused) = LockManager::connect(&url).await
-            && refused.to_string().ends_with("; other members of the quorum let us in, so correct this one")
+            && refused.to_string().ends_with("; other members of the quorum accept this user, so correct this member")
         {
             break refused;
         }

@@ -190,7 +190,7 @@ async fn a_service_that_hangs_up_on_the_greeting_is_perhaps_no_redis() {
     let error = LockManager::connect(&url).await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Unavailable);
     let text = error.to_string();
-    for part in ["ended the connection when it was greeted", "rediss://", "check that the server runs"] {
+    for part in ["ended the connection at the greeting", "rediss://", "check that the server runs"] {
         assert!(text.contains(part), "{part} in {text}");
     }
 }

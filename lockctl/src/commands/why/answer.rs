@@ -109,12 +109,14 @@ fn process(found: &Findings) -> String {
             format!("alive: its live view has the hold{stuck}")
         }
         Life::LetGo => {
-            "its live view answers and does not have the hold: it let go, or restarted with the same pid".to_owned()
+            "its live view answers, but does not show the hold: it released the lock, or restarted with the same \
+             pid"
+            .to_owned()
         }
         Life::Leased => {
             "none: this is a lease, and its holder renews and releases it by name, from any process".to_owned()
         }
-        Life::Renews => format!("seems alive: its lease was renewed {ago} ago; what it does, its live view would tell"),
+        Life::Renews => format!("seems alive: its lease was renewed {ago} ago; its live view would show what it does"),
         Life::Overdue => format!(
             "dead, hanging or cut off: its lease was last renewed {ago} ago, which should happen every third of it \
              (unless it asked for no renewal)"
@@ -122,7 +124,7 @@ fn process(found: &Findings) -> String {
         Life::Unknown if entry.is_some_and(LockEntry::is_only_pinned) => {
             "its lease has ended: it holds the lock no longer, and its transaction does".to_owned()
         }
-        Life::Unknown => "nothing tells whether it lives; look at its live view or at its host".to_owned(),
+        Life::Unknown => "unknown whether it is alive; look at its live view or at its host".to_owned(),
     };
     match found.skew() {
         None => {}
@@ -141,7 +143,7 @@ fn lease(entry: &LockEntry) -> String {
         return "ended; nobody else is granted the lock while it is pinned".to_owned();
     }
     if entry.is_without_ttl() {
-        return "none: nothing frees this key by itself".to_owned();
+        return "none: this key never expires".to_owned();
     }
     match (entry.ttl, entry.renewed_ago()) {
         (Some(ttl), Some(ago)) => {
@@ -166,11 +168,11 @@ fn waiting(callers: &Callers, found: &Findings) -> String {
         callers.sites.iter().map(|(site, (count, hosts))| format!("{count} at {site} on {}", named(hosts))).collect();
     match callers.total {
         0 if found.stored.votes.is_some() => {
-            let read = if found.views.is_empty() { "" } else { "nobody in the views that were read; " };
+            let read = if found.views.is_empty() { "" } else { "none in the views that were read; " };
             format!("{read}a quorum keeps no queue: its waiters poll, and only views show them (--live-view)")
         }
-        0 if callers.at_least => "nobody in the store's queue; views that were not read may show callers".to_owned(),
-        0 => "nobody in the store's queue or in the views that were read; callers that poll are seen only in views"
+        0 if callers.at_least => "none in the store's queue; views that were not read may show callers".to_owned(),
+        0 => "none in the store's queue or in the views that were read; callers that poll are seen only in views"
             .to_owned(),
         1 => format!("{least}1 caller: {}, for {}", sites.join(", "), human(callers.longest)),
         total => format!("{least}{total} callers: {}; the longest for {}", sites.join(", "), human(callers.longest)),
@@ -209,7 +211,7 @@ fn force(entry: &LockEntry, found: &Findings) -> String {
             format!("safe only if all that it writes to checks fencing tokens{token}; its process is told, and stops")
         }
         (_, Life::Leased) => {
-            format!("only after you have asked its holder, whom nothing tells; {free} unless it is renewed")
+            format!("only after you have asked its holder, who gets no message; {free} unless it is renewed")
         }
         (_, Life::LetGo) => format!("safe: the process that took it no longer works under it; {free}"),
         _ if entry.is_without_ttl() => {

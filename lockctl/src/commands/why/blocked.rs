@@ -63,8 +63,8 @@ pub(crate) fn lines(from: &LockKey, Walk { hops, unknown }: &Walk) -> Vec<String
     }
     if hops.last().is_some_and(|hop| hop.closes_a_ring) {
         lines.push(
-            "so they wait for each other: a deadlock, which the one with the youngest lock ends within seconds by an error; \
-             if this stays, its processes do not detect deadlocks, and one lock must be released"
+            "so they wait for each other: a deadlock. The task with the youngest lock gets an error within seconds; \
+             if this line stays, its processes do not detect deadlocks, and one lock must be released"
                 .to_owned(),
         );
     }

@@ -239,7 +239,7 @@ fn readers_and_permits_are_refused_with_the_whole_sentence_and_nothing_is_left()
     on_runtime(async {
         let server = server();
         let locks = LockManager::connect(&server.url()).await.unwrap();
-        let instead = "share on one Redis server, through Sentinel, in a cluster or in memory, but not in a quorum, or take an exclusive lock";
+        let instead = "use one Redis server, Sentinel, a cluster or memory, or take an exclusive lock";
         for (refused, what) in
             [(locks.read("shared").await, "readers"), (locks.semaphore("shared", 3).await, "permits")]
         {

@@ -84,9 +84,9 @@ impl Member {
         self.health.disagrees(other.is_some());
         let Some(other) = other else { return Ok(()) };
         Err(LockError::misconfigured(format!(
-            "{} also serves a quorum of {} of the members {}, while ours is {} of {}: two majorities could miss each \
-             other, and both grant a lock; write the same list in every process, and add or remove one member at a \
-             time; a list that nobody uses any more is forgotten after {:?}",
+            "{} also serves a quorum of {} of the members {}, while ours is {} of {}: two majorities without a \
+             common member could both grant a lock; write the same list in every process, and add or remove one \
+             member at a time; an unused list is forgotten after {:?}",
             self.name,
             other.majority,
             other.names.join(", "),

@@ -43,7 +43,7 @@ impl Round {
         }
         if self.count(|ballot| matches!(ballot, Ballot::Counted { .. })) >= majority {
             return Err(LockError::not_executed(
-                "somebody took the lock from its members while it was being granted; ask again",
+                "the lock was taken away at its members while it was being granted; ask again",
             ));
         }
         // If fewer refuse for good, the others are still a majority once they answer: then it is not the settings.
@@ -59,7 +59,7 @@ impl Round {
             some => format!("only {some}"),
         };
         Err(LockError::not_executed(format!(
-            "of {all} members {majority} must grant the lock, and {could} can; {}",
+            "{majority} of {all} members must grant the lock, and {could} can; {}",
             self.missing(names),
         )))
     }
@@ -72,15 +72,18 @@ impl Round {
             Some(Ballot::Uncounted(left) | Ballot::Held { uncounted: Some(left), .. }) => {
                 young += 1;
                 Some(format!(
-                    "{name} has begun with empty data and does not count for another {left:.0?}, in case it gave a lock \
-                     away before",
+                    "{name} has begun with empty data and does not count for another {left:.0?}, because it may \
+                     have granted a lock before",
                 ))
             }
             None => Some(format!("{name} did not answer in time")),
             Some(Ballot::Counted { .. } | Ballot::Held { .. }) => None,
         });
         let said: Vec<String> = said.collect();
-        let silent = (said.len() > young).then_some("bring those back that do not answer, or correct their addresses");
+        let silent = (said.len() > young).then_some(
+            "restart the members that do not answer, or correct their \
+            addresses",
+        );
         let young = (young > 0).then_some("wait, or run `lockctl quorum init` once if the quorum is new");
         let advice: Vec<&str> = silent.into_iter().chain(young).collect();
         format!("{} ({})", advice.join("; "), said.join("; "))
@@ -133,7 +136,7 @@ mod tests {
             (vec![held(), failed()], "b: away; c did not answer in time"),
             (
                 vec![counted(7), Ballot::Uncounted(Duration::from_secs(9)), failed()],
-                "only 1 can; bring those back that do not answer, or correct their addresses; wait, or run",
+                "only 1 can; restart the members that do not answer, or correct their addresses; wait, or run",
             ),
             (vec![Ballot::Uncounted(Duration::from_secs(9)); 3], "none can; wait, or run `lockctl quorum init` once"),
         ] {

@@ -46,7 +46,7 @@ pub(crate) async fn check_master(server: &Node, link: &Link, op: &str) -> Result
         Ok(Some(true)) => {
             server.retire();
             Err(LockError::not_executed(format!(
-                "{} is a replica, or was one, which need not know every lock; wait for the failover to end",
+                "{} is a replica, or was one, and may lack locks; wait for the failover to end",
                 server.name(),
             )))
         }

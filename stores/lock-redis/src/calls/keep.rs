@@ -54,7 +54,7 @@ impl Node {
                     }
                     if std::mem::replace(&mut failovers, self.pool.history.changes()) != failovers {
                         inbox.notice(&Notice::Failover { node });
-                        tracing::warn!(node, "the server has another history than before: it may have lost locks");
+                        tracing::warn!(node, "the server's history has changed: it may have lost locks");
                         self.taken_over.notify_one();
                     }
                     (was_up, told_down) = (true, false);

@@ -118,7 +118,10 @@ impl Cluster {
         if self.table.masters().iter().all(refuses) {
             return error;
         }
-        LockError::not_executed(format!("{error}; other masters of the cluster let us in, so correct it on this one"))
+        LockError::not_executed(format!(
+            "{error}; other masters of the cluster accept this user, so correct it on \
+            this one"
+        ))
     }
 }
 

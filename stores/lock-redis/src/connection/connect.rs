@@ -171,8 +171,8 @@ impl Target {
         let is_known = |parameter: &str| known.contains(&parameter.split('=').next().unwrap_or_default());
         if !query.split('&').filter(|parameter| !parameter.is_empty()).all(is_known) {
             return Err(LockError::misconfigured(format!(
-                "the Redis URL has a parameter that means nothing here, so it would be overlooked; it takes key_prefix, acks \
-                 and fsync{}. ttl, wait and the like are options of locks",
+                "the Redis URL has an unknown parameter; it takes key_prefix, acks \
+                 and fsync{}. ttl and wait are options of locks",
                 if is_socket { ", db, user and pass" } else { "; a database is its path, as in redis://host:6379/1" },
             )));
         }

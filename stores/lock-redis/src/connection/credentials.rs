@@ -193,7 +193,7 @@ impl Provider {
             Handle::try_current().map_err(|_| LockError::misconfigured("credentials take a tokio runtime"))?;
         let failed = |why: &str| LockError::not_executed(format!("the provider of the Redis credentials {why}"));
         if self.unanswered.load(Ordering::Relaxed) >= UNANSWERED {
-            return Err(failed("has left earlier questions unanswered, and is asked again when it has answered one"));
+            return Err(failed("has not answered earlier calls, and is called again after it has answered one"));
         }
         let (publish, outcome) = watch::channel(None);
         self.unanswered.fetch_add(1, Ordering::Relaxed);

@@ -60,7 +60,7 @@ async fn server(probe: &mut Probe, durability: Durability, is_cluster: bool) -> 
 async fn replicas(probe: &mut Probe, durability: Durability, accepts_loss: bool, fails_over: bool) -> Finding {
     let known = probe.with(async |link| Ok(replication(link).await)).await.ok().flatten();
     let Some((replicas, _)) = known else {
-        return Finding::unknown("replicas", "the server does not tell how many follow it; permit INFO");
+        return Finding::unknown("replicas", "the server does not report its replicas; permit INFO");
     };
     let exposure = Exposure { replicas, fails_over, durability, accepts_loss };
     if exposure.is_unguarded() {

@@ -85,7 +85,7 @@ async fn behind(sentinels: &Sentinels) -> Result<Servers, Finding> {
     let answered = named.len();
     named.dedup();
     let found = if named.len() > 1 {
-        Finding::warning(subject, "they name different masters: a failover has not ended")
+        Finding::warning(subject, "they name different masters: a failover is in progress")
             .with_remedy("wait until it has, or correct `sentinel monitor` where it names another")
     } else {
         Finding::works(subject, format!("{answered} of {all} answer, and name {master}"))

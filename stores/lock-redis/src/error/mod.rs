@@ -22,7 +22,8 @@ pub(crate) fn connecting(node: &str, error: &RedisError) -> LockError {
             error.detail().unwrap_or("the client refuses these settings"),
         )),
         ErrorKind::Parse if !is_cut_short(error) => LockError::misconfigured(format!(
-            "cannot connect to {node}: what answers there does not speak as Redis does{}; correct host and port of the URL",
+            "cannot connect to {node}: the server there does not speak the Redis protocol{}; correct host and port \
+             of the URL",
             if is_http(error) { ", but as a web server" } else { "" },
         )),
         ErrorKind::RESP3NotSupported => LockError::misconfigured(format!(
@@ -56,8 +57,8 @@ fn unanswered(node: &str, error: &RedisError) -> LockError {
 }
 
 /// The behaviour of a service that does not know the first command.
-const HUNG_UP: &str = "what listens there ended the connection when it was greeted, as another service than Redis does, one that takes TLS \
-     only (rediss://) or asks for a client certificate, and a server of TLS without a connection left (maxclients); ";
+const HUNG_UP: &str = "the server there ended the connection at the greeting: it may be another service, take TLS \
+    only (rediss://), ask for a client certificate, or have no connection left (maxclients); ";
 
 fn is_hung_up(error: &RedisError) -> bool {
     matches!(
@@ -172,14 +173,14 @@ const CODES: &[(&str, Meaning)] = &[
     ("TRYAGAIN", Meaning::NotExecuted("the slot is being moved; try again")),
     ("MOVED", Meaning::NotExecuted("another node of the cluster serves this key; try again when the nodes agree")),
     ("ASK", Meaning::NotExecuted("another node of the cluster is taking over the key's slot; try again later")),
-    ("CLEARING", Meaning::NotExecuted("very many leases of this lock have ended and are being taken out; try again")),
+    ("CLEARING", Meaning::NotExecuted("very many leases of this lock have ended and are being removed; try again")),
     ("BUSY", Meaning::NotExecuted("it is busy running a script; stop it with SCRIPT KILL")),
     ("MASTERDOWN", Meaning::NotExecuted("it is a replica without its master; wait for the failover to end")),
     (
         "WRONGTYPE",
         Meaning::Misconfigured(
-            "one of the keys of the lock, or the clock, holds another type than this library writes there; TYPE tells \
-             which, and whoever may use it is told",
+            "one of the keys of the lock, or the clock, holds another type than this library writes there; TYPE \
+             shows which; if the user may use TYPE, this error names it",
         ),
     ),
     ("NOPERM", FORBIDDEN),

@@ -25,7 +25,7 @@ fn about(tls: &Tls) -> &'static str {
         Tls::AlertReceived(alert) => of_the_client(*alert),
         Tls::PeerIncompatible(_) => VERSIONS,
         Tls::InvalidMessage(_) => {
-            "what listens there does not speak TLS: write redis:// instead of rediss://, or correct the port of the URL"
+            "the server there does not speak TLS: write redis:// instead of rediss://, or correct the port of the URL"
         }
         Tls::NoCertificatesPresented => "the server has no certificate: configure tls-cert-file",
         _ => "check the TLS settings of both ends",

@@ -115,7 +115,8 @@ pub(crate) fn take_durability(url: &mut StoreUrl) -> Result<(Durability, bool)> 
         (Some(acks), None) => Ok((format!("acks={acks}").parse()?, false)),
         (None, Some(fsync)) => Ok((format!("fsync={fsync}").parse()?, false)),
         (Some(_), Some(_)) => Err(LockError::misconfigured(
-            "the Redis URL has both acks and fsync; what is on the disks of replicas is in their memory: keep fsync",
+            "the Redis URL has both acks and fsync; a lock on the disks of replicas is also in their memory: keep \
+             fsync",
         )),
     }
 }

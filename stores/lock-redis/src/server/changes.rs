@@ -193,8 +193,8 @@ impl ChangeListener {
             if !listeners.refused.swap(true, Ordering::Relaxed) {
                 tracing::info!(
                     node,
-                    "this server does not tell of changes to locks, so renewals discover losses; it takes Redis 7 \
-                     and permission for CLIENT TRACKING and MGET",
+                    "this server does not report changed keys, so a loss is noticed at the next renewal; to notice \
+                     it at once, use Redis 7 and permit CLIENT TRACKING and MGET",
                 );
             }
             clock.sleep_until(clock.now().after(backoff.long_pause())).await;

@@ -257,7 +257,7 @@ impl Rounds {
         }
         if detail.contains("appendonly") {
             return LockError::misconfigured(format!(
-                "{node} keeps no file to which a lock could be written; set appendonly yes, or write acks instead of fsync",
+                "{node} has no append-only file; set appendonly yes, or write acks instead of fsync",
             ));
         }
         error::executing(node, "confirm", error)

@@ -48,8 +48,8 @@ impl Mode {
     #[must_use]
     pub fn unknown_to_store(self) -> LockError {
         LockError::misconfigured(format!(
-            "this store gives exclusive locks only and no {}; share on one Redis server, through Sentinel, in a cluster or in \
-             memory, but not in a quorum, or take an exclusive lock",
+            "this store has exclusive locks only, and no {}; use one Redis server, Sentinel, a cluster or memory, \
+             or take an exclusive lock",
             if self == Self::READ { "readers" } else { "permits" },
         ))
     }

@@ -97,7 +97,7 @@ fn plumbing() -> Vec<Panel> {
             .query("{{op}}", "sum by (op) (rate(@backend_command_seconds_count[$__rate_interval]))"),
         chart("Failed commands", "By node and kind of failure.", Unit::PerSecond)
             .query("{{backend}}: {{kind}}", "sum by (backend, kind) (rate(@backend_errors_total[$__rate_interval]))"),
-        chart("Renewal lateness, 99th percentile", "How much later than planned renewals were sent: a busy or frozen process.", Unit::Seconds)
+        chart("Renewal lateness, 99th percentile", "How late renewals were sent: a busy or frozen process.", Unit::Seconds)
             .query("{{instance}}", "histogram_quantile(0.99, sum by (instance, le) (rate(@renewal_lateness_seconds_bucket[$__rate_interval])))"),
         Panel::new("Connection of the watchdog", "By process and node.", Kind::StateTimeline, Unit::UpDown)
             .wide(16)
@@ -162,7 +162,7 @@ fn topology() -> Vec<Panel> {
         ),
         chart("Confirmations that fell short", "Too few replicas or disks confirmed in time.", Unit::PerSecond)
             .query("{{backend}}", "sum by (backend) (rate(@confirm_shortfalls_total[$__rate_interval]))"),
-        chart("Redirections", "What masters of a cluster said instead of an answer.", Unit::PerSecond)
+        chart("Redirections", "Redirections and retries that masters of a cluster sent.", Unit::PerSecond)
             .query("{{backend}}: {{kind}}", "sum by (backend, kind) (rate(@redirections_total[$__rate_interval]))"),
         chart(
             "Slots that are half moved",
@@ -170,13 +170,13 @@ fn topology() -> Vec<Panel> {
             Unit::Count,
         )
         .query("{{backend}}", "max by (backend) (@slots_open)"),
-        chart("Members of each quorum", "As the process that sees the fewest count sees them.", Unit::Count)
+        chart("Members of each quorum", "As seen by the process that counts the fewest.", Unit::Count)
             .query("{{backend}}: counted", "min by (backend) (@quorum_members{state=\"counted\"})")
             .query("{{backend}}: {{state}}", "max by (backend, state) (@quorum_members{state!=\"counted\"})")
             .query("{{backend}}: majority", "max by (backend) (@quorum_majority)"),
         chart("Holds that not every member confirms", "Renewed by a majority, so they are safe.", Unit::Count)
             .query("{{backend}}", "sum by (backend) (@quorum_degraded_holds)"),
-        chart("Rounds of votes", "A second one where the members had given different tokens.", Unit::PerSecond)
+        chart("Rounds of votes", "A second round is needed if the members gave different tokens.", Unit::PerSecond)
             .query("{{backend}}: {{phase}}", "sum by (backend, phase) (rate(@quorum_rounds_total[$__rate_interval]))")
             .query("{{backend}} given again", "sum by (backend) (rate(@quorum_repairs_total[$__rate_interval]))"),
     ]

@@ -23,16 +23,12 @@ fn now() -> Vec<Panel> {
         stat("Waiting", "The longest queue of any lock.", Unit::Count)
             .query("waiting", "max(@inspector_waiters)")
             .orange(10.5),
-        stat("Keys without a lease", "They are never freed by themselves.", Unit::Count)
+        stat("Keys without a lease", "They never expire.", Unit::Count)
             .query("keys", &format!("sum({})", by_lock("max", "@inspector_keys_without_ttl")))
             .red(1.0),
-        stat(
-            "Locks without a holder",
-            "Names with keys in the store beyond those that scraped processes hold.",
-            Unit::Count,
-        )
-        .query("orphans", &format!("count({}) or vector(0)", without_a_holder()))
-        .orange(1.0),
+        stat("Locks without a holder", "Names with more keys in the store than scraped processes hold.", Unit::Count)
+            .query("orphans", &format!("count({}) or vector(0)", without_a_holder()))
+            .orange(1.0),
         Panel::new(
             "Every lock name",
             "Oldest hold by the store's clock. `lockctl list` names keys and owners.",

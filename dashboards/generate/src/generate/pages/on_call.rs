@@ -37,13 +37,13 @@ fn stuck() -> Vec<Panel> {
     let labels = &[("lock", "Lock"), ("store", "Store"), ("site", "Held by"), ("instance", "In"), ("job", "Job")];
     let longest = age("oldest_wait_start_timestamp_seconds");
     vec![
-        stat("Stuck now", "Locks held for longer than their call sites said they would. The table below names them.", Unit::Count)
+        stat("Stuck now", "Locks held for longer than the stuck_after of their call sites: see the table.", Unit::Count)
             .query("stuck", &format!("sum({STUCK_OR_SILENT}) or vector(0)"))
             .red(1.0),
         stat("Waiting now", "Acquires that wait at this moment, over all locks.", Unit::Count)
             .query("waiting", "sum(@waiters)")
             .orange(10.5),
-        stat("Longest wait now", "How long the most patient caller has been waiting so far.", Unit::Seconds)
+        stat("Longest wait now", "How long the caller that has waited longest has been waiting.", Unit::Seconds)
             .query("longest", &format!("max({longest}) or vector(0)"))
             .orange(2.5),
         stat("Lost, 1 h", "Locks that were taken, within the last hour, from a holder that had not released them.", Unit::Count)
@@ -162,8 +162,8 @@ fn waiting() -> Vec<Panel> {
             .worst("{{lock}} in {{store}}", &format!("max by (store, lock) {}", age("oldest_wait_start_timestamp_seconds"))),
         Panel::new(
             "Who makes them wait",
-            "Callers that stand still on average, charged to the call site that holds what they wait for: those that \
-             wait now, and those whose wait has ended.",
+            "The average number of waiting callers, by the call site that holds the lock. Present and past waits \
+             count.",
             Kind::BarGauge,
             Unit::Count,
         )
@@ -184,7 +184,7 @@ fn waiting() -> Vec<Panel> {
         .worst("{{lock}} by {{site}}", &format!("max by (store, lock, site) {}", held_for())),
         chart(
             "Contended share",
-            "Share of the grants that were not free at the first attempt. At 1 every caller queues.",
+            "Share of the grants that had to wait. At 1 every caller queues.",
             Unit::Share,
         )
         .wide(6)
@@ -224,7 +224,7 @@ fn orphans() -> Vec<Panel> {
     vec![
         Panel::new(
             "Held in the store, but by no process that is scraped",
-            "Keys beyond those that processes say they hold: the holder died, or is not scraped. They come free when their \
+            "More keys than processes report: the holder died, or is not scraped. They become free when their \
              leases end. Needs the fleet inspector.",
             Kind::Table { labels: &[("lock", "Lock"), ("store", "Store")] },
             Unit::Count,

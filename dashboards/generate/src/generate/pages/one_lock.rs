@@ -103,7 +103,7 @@ fn over_time() -> Vec<Panel> {
             .rare("99th percentile", &quantile("0.99", "hold_seconds")),
         Panel::new("Waits", "How long callers waited, over time: the darker, the more.", Kind::Heatmap, Unit::Seconds)
             .query("{{le}}", "sum by (le) (increase(@wait_seconds_bucket[$__rate_interval]))"),
-        chart("Held and waiting", "Against each other: waiters without a hold are a sign of an orphan.", Unit::Count)
+        chart("Held and waiting", "Waiters without a hold are a sign of an orphan.", Unit::Count)
             .query("held", "sum(@held)")
             .query("waiting", "sum(@waiters)"),
         chart("Acquires", "By outcome.", Unit::PerSecond)
@@ -132,7 +132,7 @@ fn over_time() -> Vec<Panel> {
 fn safety() -> Vec<Panel> {
     let chart = |title, description, unit| Panel::new(title, description, Kind::TimeSeries, unit);
     vec![
-        chart("Lease left", "Against the full lease. It should jump back up at two thirds.", Unit::Seconds)
+        chart("Lease left", "Beside the full lease. A renewal at two thirds brings it back.", Unit::Seconds)
             .rare("left", &format!("min({LEASE_LEFT})"))
             .query("full lease", "max(@ttl_seconds)"),
         chart("Renewals", "By outcome.", Unit::PerSecond)

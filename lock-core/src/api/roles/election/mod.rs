@@ -62,7 +62,7 @@ impl LockManager {
 
 /// A role that at most one process has. Made by [`LockManager::elect`], which has the example of [`Election`]. Cheap to
 /// clone.
-#[must_use = "nobody stands for election until run or campaign is awaited"]
+#[must_use = "this process is not a candidate until run or campaign is awaited"]
 #[derive(Clone, Debug)]
 pub struct Election {
     manager: LockManager,
@@ -262,8 +262,8 @@ impl Election {
                 request.seen_as(format!("{MARK}{text}").into())
             }
             Some(_) => request.refused(LockError::misconfigured(format!(
-                "an announcement is at most {MAX_ANNOUNCEMENT} bytes in one line, without \"|\"; announce an address where the \
-                 rest is told"
+                "an announcement is at most {MAX_ANNOUNCEMENT} bytes in one line, without \"|\"; announce an \
+                 address that serves the rest"
             ))),
         }
     }

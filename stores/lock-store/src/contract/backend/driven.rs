@@ -29,7 +29,7 @@ pub async fn drive_again(backend: Arc<dyn DynBackend>, inbox: Inbox, clock: Cloc
         // Logged only after the pause. If `connect` was refused, its manager is gone by now and its caller has the
         // error.
         if is_refused {
-            tracing::warn!(%error, "the lock store refuses a background connection; waiters poll until it lets us in");
+            tracing::warn!(%error, "the lock store refuses a background connection; waiters poll until it accepts one");
         }
     }
 }

@@ -57,7 +57,7 @@ pub use scheme::{SCHEMES, Scheme};
 #[doc = include_str!("example.md")]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a store of locks",
-    label = "this is no `LockBackend`",
+    label = "this is not a `LockBackend`",
     note = "for a URL: `LockManager::connect(url).await?`, or `LockManager::builder(RedisStore::new(url)?)` to set options"
 )]
 pub trait LockBackend: Debug + Send + Sync + Sized + 'static {

@@ -8,7 +8,7 @@ use crate::types::key::LockKey;
 use crate::types::owner::{Holder, Standing};
 
 /// The advice for a key without an expiry, whose client may have ended.
-const NEVER_FREED: &str = "nothing frees it by itself: see who wrote it with `lockctl why KEY`";
+const NEVER_FREED: &str = "it never expires: see who wrote it with `lockctl why KEY`";
 
 #[doc(hidden)]
 impl LockError {
@@ -22,7 +22,7 @@ impl LockError {
                 match holder.standing() {
                     Standing::Kept => "wait for that long, or ask again then",
                     Standing::Endless => NEVER_FREED,
-                    Standing::Pinned => "no lease and no release frees it before that has ended",
+                    Standing::Pinned => "it stays taken until that has ended",
                     Standing::Leased => {
                         "wait longer, hold it for less time, or look for a holder that waits for this caller"
                     }
@@ -31,7 +31,7 @@ impl LockError {
             // The caller never got to the store: it waited behind other callers, which may not have had an answer
             // either.
             None => format!(
-                "not granted after waiting {waited:.3?} behind other callers, and nobody was seen to have it; wait longer, or \
+                "not granted after waiting {waited:.3?} behind other callers, and no holder is known; wait longer, or \
                  check that the store answers",
             ),
         };
@@ -42,8 +42,8 @@ impl LockError {
     pub(crate) fn no_permits(wanted: &dyn fmt::Display, waited: Duration, holder: Option<Holder>) -> Self {
         let who = holder.as_ref().map_or_else(String::new, |holder| format!(", others {}", holder.in_the_way("taken")));
         let message = format!(
-            "waited {waited:.3?} in vain for {wanted}{who}; wait longer, hold them for less time, or ask for more with one number \
-             in all processes (`lockctl show` tells who has how many)",
+            "waited {waited:.3?} without getting {wanted}{who}; wait longer, hold them for less time, or raise the \
+             number of permits in every process (`lockctl show` lists who has how many)",
         );
         Self::timed_out(message, waited, holder)
     }
@@ -102,7 +102,8 @@ impl LockError {
         Self::build(
             LockErrorKind::WouldDeadlock,
             format!(
-                "{deadlock}; this task gives way, since its lock is the youngest: let go of it and try again, and take these \
+                "{deadlock}; this task gives way, since its lock is the youngest: release it and try again, and \
+                 take these \
                  locks in one order everywhere, or together with lock_all"
             ),
         )
@@ -146,10 +147,7 @@ impl LockError {
 
     #[must_use]
     pub fn no_stripes() -> Self {
-        Self::build(
-            LockErrorKind::InvalidKey,
-            "every stripe is left out, so nothing could be locked; ask only while except() leaves one",
-        )
+        Self::build(LockErrorKind::InvalidKey, "except() leaves no stripe that could be locked; leave at least one")
     }
 
     #[must_use]

@@ -57,9 +57,9 @@ impl fmt::Display for LossReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Expired => "its lease ran out before it was renewed",
-            Self::Stolen => "its key was deleted or taken by somebody else",
+            Self::Stolen => "its key was deleted or taken by another client",
             Self::Unreachable => "the store could not be reached until its lease ran out",
-            Self::Failover => "another server took over that does not know of it",
+            Self::Failover => "another server took over that does not have it",
             Self::MaxHold => "it was held for its max_hold",
             Self::Revoked => "it was revoked",
             Self::ShutDown => "its manager was shut down",

@@ -55,8 +55,8 @@ pub fn warn_of(key: &str, place: &str) {
             target: "lock_core",
             key = %format_args!("\"{escaped}\""),
             place,
-            "a key has a blank at an end, or a character that cannot be seen, which makes another lock than the same key \
-             without it; trim what the key is made of",
+            "a key begins or ends with a blank, or has an invisible character, so it is another lock than the key \
+             without it; trim the values in the key",
         );
     }
 }

@@ -59,7 +59,7 @@ impl FromStr for Durability {
         read.ok_or_else(|| {
             // The text may come from a URL, where a password can stand in its place, so it is not shown.
             LockError::misconfigured(
-                "this is no durability; write acks=1 (replicas that must confirm, 1 to 255, or all), fsync=local or \
+                "this is not a durability; write acks=1 (replicas that must confirm, 1 to 255, or all), fsync=local or \
                  fsync=1 (disks of replicas too), or master",
             )
         })
