@@ -360,11 +360,30 @@ pub fn lease_of_site(site: &str) -> Option<(&str, &str)> {
     }
 }
 
+/// Reads at what age a command under `lockctl run` counts as stuck, if its call site says so: `… (stuck after 60s)`.
+#[doc(hidden)]
+#[must_use]
+pub fn command_of_site(site: &str) -> Option<Option<Duration>> {
+    let (_, rest) =
+        site.strip_prefix("lockctl run ").map(|command| command.rsplit_once(" (stuck after ").unwrap_or_default())?;
+    Some(rest.strip_suffix("s)").and_then(|seconds| seconds.parse().ok()).map(Duration::from_secs))
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
+    use std::time::Duration;
 
-    use super::OwnerId;
+    use super::{OwnerId, command_of_site};
+
+    #[test]
+    fn a_command_says_when_it_is_stuck_or_nothing() {
+        assert_eq!(command_of_site("lockctl run backup.sh"), Some(None));
+        let after = command_of_site("lockctl run backup.sh (stuck after 7200s)");
+        assert_eq!(after, Some(Some(Duration::from_secs(7200))));
+        assert_eq!(command_of_site("lockctl run odd (stuck after ever)"), Some(None));
+        assert_eq!(command_of_site("shop::charge"), None);
+    }
 
     #[test]
     fn none_is_given_twice() {
