@@ -17,9 +17,9 @@ pub(crate) const NO_QUEUE: &str = "a quorum keeps no queue: who waits polls, and
 /// One lock.
 pub(crate) struct Seen {
     pub(crate) key: LockKey,
-    /// `None` if nobody has it. Of a quorum, also what fewer members than a majority have.
+    /// `None` if nobody has it. In a quorum, fewer members than a majority may have it.
     pub(crate) entry: Option<LockEntry>,
-    /// What each member has, if the store is a quorum.
+    /// The answer of each member, if the store is a quorum.
     pub(crate) members: Option<SyncReport<Option<LockEntry>>>,
 }
 

@@ -9,16 +9,14 @@ use serde_json::{Value, json};
 use crate::args::Wanted;
 use crate::end::{End, Failure};
 use crate::listing::job;
-use crate::listing::{scan, shared_by};
+use crate::listing::{self, shared_by};
 use crate::members::{NO_QUEUE, Seen};
 use crate::output::{Output, Table};
 use crate::{record, values};
 use lock_core::store::text::visible;
 
 pub(crate) async fn list(fleet: &FleetReader, wanted: &Wanted, out: &mut Output) -> Result<End, Failure> {
-    let mut listing = scan(fleet, &wanted.scope).await?;
-    listing.keep(&wanted.filter);
-    listing.cut(&wanted.filter);
+    let listing = listing::list(fleet, wanted).await?;
     if out.is_json() {
         out.document(&listing.json(fleet, wanted.owners))?;
         return Ok(listing.end());

@@ -47,9 +47,7 @@ pub(crate) async fn watch(
 
 async fn look(fleet: &FleetReader, key: Option<&LockKey>, wanted: &Wanted, as_json: bool) -> Result<Look, LockError> {
     let Some(key) = key else {
-        let mut listing = listing::scan(fleet, &wanted.scope).await?;
-        listing.keep(&wanted.filter);
-        listing.cut(&wanted.filter);
+        let listing = listing::list(fleet, wanted).await?;
         return Ok(if as_json {
             Look::Json(listing.json(fleet, wanted.owners))
         } else if listing.entries.is_empty() {

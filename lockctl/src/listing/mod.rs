@@ -10,7 +10,7 @@ use lock_core::store::{DoneMark, JobRecord};
 use lock_core::{LockError, LockKey, NodeReport, SyncReport};
 use serde_json::{Value, json};
 
-use crate::args::{Filter, Scope};
+use crate::args::{Scope, Wanted};
 use crate::end::End;
 use crate::members::{self, Seen};
 use crate::record;
@@ -57,12 +57,22 @@ pub(crate) async fn scan(fleet: &FleetReader, scope: &Scope) -> Result<Listing, 
     let servers = scan.servers().into_iter().map(str::to_owned).collect();
     let (left_out, example) = scan.left_out();
     let left_out = (left_out, example.cloned());
-    let jobs = scan.jobs().map(|(key, record)| (key.clone(), record.clone())).collect();
+    let mut jobs: Vec<_> = scan.jobs().map(|(key, record)| (key.clone(), record.clone())).collect();
+    jobs.sort_by_cached_key(|(key, record)| (Reverse(record.overdue()), record.succeeded, key.clone()));
     let done = scan.done().map(|(key, mark)| (key.clone(), mark.clone())).collect();
     let truncated = scan.is_truncated();
     let members = scan.members().cloned();
-    let mut listing = Listing { entries, jobs, done, truncated, hidden: 0, left_out, servers, members, unknown };
-    listing.sort_jobs();
+    Ok(Listing { entries, jobs, done, truncated, hidden: 0, left_out, servers, members, unknown })
+}
+
+/// Lists the locks that are asked for.
+pub(crate) async fn list(fleet: &FleetReader, wanted: &Wanted) -> Result<Listing, LockError> {
+    let mut listing = scan(fleet, &wanted.scope).await?;
+    let filter = &wanted.filter;
+    listing.entries.retain(|entry| record::is_wanted(entry, filter));
+    let most = filter.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    listing.hidden = listing.entries.len().saturating_sub(most);
+    listing.entries.truncate(most);
     Ok(listing)
 }
 
@@ -77,7 +87,7 @@ pub(crate) async fn key_of_name(fleet: &FleetReader, key: &LockKey) -> Result<Op
     }
     let name = values::without(fleet.key_prefix(), key);
     let mut listing = scan(fleet, &Scope { prefix: None, max_keys: NAMED }).await?;
-    listing.entries.retain(|entry| entry.holder.lock() == Some(name));
+    listing.entries.retain(|entry| entry.holder.lock() == Some(name) && record::is_decided(entry));
     Ok(listing.entries.first().map(|entry| (entry.key.clone(), listing.entries.len())))
 }
 
@@ -90,22 +100,6 @@ pub(crate) async fn shared_by(fleet: &FleetReader, entry: Option<&LockEntry>) ->
 }
 
 impl Listing {
-    /// Leaves out the locks that are not asked for.
-    pub(crate) fn keep(&mut self, filter: &Filter) {
-        self.entries.retain(|entry| record::is_wanted(entry, filter));
-    }
-
-    /// Leaves out all locks but the first.
-    pub(crate) fn cut(&mut self, filter: &Filter) {
-        let most = filter.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
-        self.hidden = self.entries.len().saturating_sub(most);
-        self.entries.truncate(most);
-    }
-
-    fn sort_jobs(&mut self) {
-        self.jobs.sort_by_cached_key(|(key, record)| (Reverse(record.overdue()), record.succeeded, key.clone()));
-    }
-
     /// Says how a command ends that shows the listing.
     pub(crate) fn end(&self) -> End {
         if self.unknown.is_some() { End::Unavailable } else { End::Ok }

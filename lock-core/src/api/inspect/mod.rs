@@ -201,8 +201,12 @@ impl FleetReader {
     /// Safe: it only reads.
     pub async fn holders(&self, key: &LockKey) -> Result<Vec<FleetHolder>> {
         let Some(entry) = self.entry(key).await? else { return Ok(Vec::new()) };
+        if let (EntryState::Unknown, Some(members)) = (entry.state, &entry.members) {
+            return Err(members.undecided("it is unknown whether the lock is held").with_key(key));
+        }
         match entry.state {
             EntryState::Shared => self.store.backend().sharers(key.clone()).await,
+            EntryState::Minority => Ok(Vec::new()),
             _ => Ok(vec![FleetHolder::from(entry)]),
         }
     }

@@ -65,6 +65,8 @@ async fn a_walk_says_what_a_majority_holds_and_who_was_silent() {
     let held = &found["held"];
     assert_eq!((held.holder.site(), held.waiters), ("shop::report", None), "{held:?}");
     assert!(fleet.entry(&key("free")).await.unwrap().is_none());
+    let holders = async |name: &str| fleet.holders(&key(name)).await.map(|holders| holders.len());
+    assert_eq!((holders("held").await, holders("part").await), (Ok(1), Ok(0)));
 
     freeze(servers[2].pid());
     let watch = Stopwatch::start();
@@ -86,6 +88,7 @@ async fn a_walk_says_what_a_majority_holds_and_who_was_silent() {
     assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains("it is unknown whether the lock is free"), "{error}");
     assert_eq!(fleet.job(&key("free")).await.unwrap_err().kind(), LockErrorKind::Unavailable);
+    assert_eq!(holders("held").await.unwrap_err().kind(), LockErrorKind::Unavailable);
     thaw(servers[2].pid());
     drop(guard);
 }

@@ -20,8 +20,8 @@ async fn a_quorum_is_inspected_like_one_server() {
     let locks = LockManager::connect(&url).await.unwrap();
     let take = |key| locks.lock(key).with_label("user").with_ttl(Duration::from_secs(20)).acquire();
     let guards = [take("lock:user:1").await.unwrap(), take("lock:user:2").await.unwrap()];
-    let hourly = locks.lock("cron:hourly").with_label("hourly").at_most_every(Duration::from_secs(3600));
-    let hourly = hourly.with_ttl(Duration::from_secs(20));
+    let hourly = locks.lock("cron:hourly").with_label("hourly").with_ttl(Duration::from_secs(20));
+    let hourly = hourly.at_most_every(Duration::from_secs(3600));
     assert_eq!(hourly.run(async |_| Ok::<_, LockError>(())).await.unwrap(), Some(()));
     // A client of RedLock that got no further than one member holds nothing.
     servers[0].command(&["SET", "legacy:a", "nonce"]);

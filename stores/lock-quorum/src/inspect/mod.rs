@@ -19,7 +19,7 @@ use lock_store::types::key::LockKey;
 /// How long the examination of one member may take.
 const EXAMINED: Duration = Duration::from_secs(60);
 
-/// What each member says about one key.
+/// The answer of each member about one key.
 type Entries = SyncReport<Option<LockEntry>>;
 
 /// Members keep no queue for a quorum, and a quorum grants no shared locks. So nobody waits or shares.

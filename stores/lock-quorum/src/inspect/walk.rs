@@ -17,7 +17,7 @@ use lock_store::types::system::sync::Mutex;
 /// How many locks without a majority are read again at a time.
 const AGAIN: usize = 100;
 
-/// What is known so far. A member lists its keys in an order of its own, so a lock is decided when all of them have ended.
+/// Everything that is known so far. A member lists its keys in an order of its own, so a lock is decided when all of them have ended.
 struct Walk {
     /// By member.
     steps: Vec<Step>,
@@ -75,7 +75,7 @@ pub(super) async fn page(
     Ok(page)
 }
 
-/// Reads locks again, each at all members at once. Of a lock that a majority has freed meanwhile, nothing is left.
+/// Reads locks again, each at all members at once. A lock that all members have freed meanwhile is left out.
 async fn read_again(shared: &Arc<Shared>, keys: &[LockKey], failed: &[Option<LockError>]) -> Vec<LockEntry> {
     let mut asked = PendingAnswers::of(keys.iter().cloned().map(|key| {
         let (shared, failed) = (Arc::clone(shared), failed.to_vec());
