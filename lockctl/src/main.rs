@@ -131,12 +131,9 @@ async fn act(url: &str, action: Action, out: &mut Output) -> Result<End, Failure
             return lease::release(url, key, holder, force, out).await;
         }
         Action::Forget { key, version } => return forget::forget(url, key, version, out).await,
-        _ => FleetReader::members(url).map_err(Failure::Url)?,
+        _ => FleetReader::new(url).map_err(Failure::Url)?,
     };
-    if let Action::Contention { views, scope } = &action {
-        return contention::contention(&fleet, views, scope, out).await;
-    }
-    let [fleet] = fleet.as_slice() else { return quorum::act_at_members(url, fleet, action, out).await };
+    let fleet = &fleet;
     let named = |key: &LockKey| values::within(fleet.key_prefix(), key);
     let meant = async |key: &LockKey| -> Result<LockKey, Failure> {
         let key = named(key)?;
@@ -147,12 +144,13 @@ async fn act(url: &str, action: Action, out: &mut Output) -> Result<End, Failure
         Ok(meant)
     };
     match action {
+        Action::Contention { views, scope } => contention::contention(fleet, &views, &scope, out).await,
         Action::List(wanted) => locks::list(fleet, &wanted, out).await,
         Action::Show { key } => locks::show(fleet, &meant(&key).await?, out).await,
         Action::Waiters { key } => locks::waiters(fleet, &meant(&key).await?, out).await,
         Action::Jobs(scope) => jobs::jobs(fleet, &scope, out).await,
         Action::Leader { name } => leader::leader(fleet, &named(&name)?, out).await,
-        Action::Why { key, views } => why::why(&why::Store::One(fleet), &meant(&key).await?, &views, out).await,
+        Action::Why { key, views } => why::why(&why::Store { fleet, url }, &meant(&key).await?, &views, out).await,
         Action::Watch { key, wanted } => {
             watch::watch(fleet, key.as_ref().map(named).transpose()?.as_ref(), &wanted, out).await
         }

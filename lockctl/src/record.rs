@@ -3,8 +3,8 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use lock_core::inspect::{EntryState, FleetHolder, LockEntry, Waiter};
-use lock_core::lease::of_site;
-use lock_core::{HolderInfo, LockKey, Mode, OwnerId};
+use lock_core::lease::{command_of_site, of_site};
+use lock_core::{HolderInfo, LockKey, Mode, NodeReport, OwnerId};
 use serde_json::{Value, json};
 
 use crate::args::Filter;
@@ -43,11 +43,34 @@ pub(crate) fn json(entry: &LockEntry, full_owner: bool) -> Value {
     if full_owner && let Some(value) = &entry.foreign_value {
         record["value"] = json!(values::spell(value));
     }
+    if let Some(members) = &entry.members {
+        record["members"] = members.nodes.iter().filter(|at| has(at, entry)).map(|at| &*at.node).collect();
+    }
     if !entry.details.is_empty() {
         record["details"] = entry.details.iter().map(|(name, value)| (*name, value.as_str())).collect();
     }
     identify(&mut record, holder.owner, full_owner);
     record
+}
+
+/// Returns whether a member of a quorum has the lock of this holder.
+fn has(member: &NodeReport<Option<LockEntry>>, entry: &LockEntry) -> bool {
+    member.answer.as_ref().is_ok_and(|at| at.as_ref().is_some_and(|at| at.has_holder_of(entry)))
+}
+
+/// Returns how many members of a quorum have the lock of this holder.
+pub(crate) fn having(entry: &LockEntry) -> usize {
+    entry.members.iter().flat_map(|all| &all.nodes).filter(|at| has(at, entry)).count()
+}
+
+/// Returns how many members of a quorum have it, in words. `None` if one store has it.
+pub(crate) fn members(entry: &LockEntry) -> Option<String> {
+    Some(format!("{} of {}", having(entry), entry.members.as_ref()?.nodes.len()))
+}
+
+/// Returns whether it is known to be taken. In a quorum, a minority may have it.
+pub(crate) fn is_decided(entry: &LockEntry) -> bool {
+    !matches!(entry.state, EntryState::Minority | EntryState::Unknown)
 }
 
 /// Returns everybody who has the lock.
@@ -106,11 +129,18 @@ fn identify(record: &mut Value, owner: Option<OwnerId>, full: bool) {
 }
 
 pub(crate) fn table(entries: &[LockEntry], full_owners: bool) -> String {
-    let mut table = Table::new(&["KEY", "STATE", "HELD FOR", "LEASE LEFT", "WAITERS", "CALL SITE", "PROCESS", "OWNER"]);
+    // A quorum has members in place of a queue.
+    let is_quorum = entries.iter().any(|entry| entry.members.is_some());
+    let [third, fourth, fifth] =
+        if is_quorum { ["MEMBERS", "HELD FOR", "LEASE LEFT"] } else { ["HELD FOR", "LEASE LEFT", "WAITERS"] };
+    let mut table = Table::new(&["KEY", "STATE", third, fourth, fifth, "CALL SITE", "PROCESS", "OWNER"]);
     for entry in entries {
         let [held_for, left, site, process, owner] = cells(entry, full_owners);
-        let key = entry.key.as_str().to_owned();
-        table.row([key, state(entry), held_for, left, waiters(entry), site, process, owner]);
+        let [third, fourth, fifth] = match members(entry) {
+            Some(members) => [members, held_for, left],
+            None => [held_for, left, waiters(entry)],
+        };
+        table.row([entry.key.as_str().to_owned(), state(entry), third, fourth, fifth, site, process, owner]);
     }
     table.render()
 }
@@ -124,27 +154,21 @@ pub(crate) fn waiters(entry: &LockEntry) -> String {
 fn state(entry: &LockEntry) -> String {
     match entry.mode {
         Some(mode) if entry.state == EntryState::Shared => format!("shared, {}", mode.as_str()),
-        _ if has_said_so(entry) => "stuck".to_owned(),
+        _ if entry.state == EntryState::Held && has_said_so(entry) => "stuck".to_owned(),
         _ => entry.state.as_str().to_owned(),
     }
 }
 
 /// Returns whether a command under `lockctl run` has a lock for longer than it said.
 fn has_said_so(entry: &LockEntry) -> bool {
-    let promised = promised(entry.holder.site());
+    let promised = command_of_site(entry.holder.site()).flatten();
     promised.is_some_and(|promised| entry.held_for.is_some_and(|age| age > promised))
-}
-
-/// Reads after what time a command under `lockctl run` counts as stuck.
-fn promised(site: &str) -> Option<Duration> {
-    let (_, seconds) = site.strip_prefix("lockctl run ")?.rsplit_once(" (stuck after ")?;
-    seconds.strip_suffix("s)")?.parse().ok().map(Duration::from_secs)
 }
 
 /// Returns whether a lock is held for longer than its command said, or without that for longer than usual.
 fn is_stuck(entry: &LockEntry) -> bool {
     let usual = || entry.ttl.map(|ttl| ttl.saturating_mul(3).max(Duration::from_secs(30)));
-    let limit = promised(entry.holder.site()).or_else(usual);
+    let limit = command_of_site(entry.holder.site()).flatten().or_else(usual);
     limit.is_some_and(|limit| entry.held_for.is_some_and(|age| age > limit))
 }
 
@@ -212,8 +236,8 @@ pub(crate) fn process(info: &HolderInfo) -> String {
 
 pub(crate) fn held_for(entry: &LockEntry) -> String {
     match entry.state {
-        EntryState::Held | EntryState::Shared => entry.held_for.map_or(NOTHING.to_owned(), human),
-        _ => NOTHING.to_owned(),
+        EntryState::Kept | EntryState::Foreign => NOTHING.to_owned(),
+        _ => entry.held_for.map_or(NOTHING.to_owned(), human),
     }
 }
 
@@ -254,10 +278,12 @@ pub(crate) fn whole_value(entry: &LockEntry) -> Option<&[u8]> {
     entry.foreign_value.as_deref().filter(|value| (1..=1024).contains(&value.len()))
 }
 
-/// Sorts the worst first: locks that never end by themselves, locks with many waiters, old locks.
+/// Sorts the worst first: locks that never end by themselves, locks with many waiters, old locks. Locks that only a minority
+/// of a quorum has come last.
 pub(crate) fn sort(entries: &mut [LockEntry]) {
     entries.sort_by_cached_key(|entry| {
         let age = entry.held_for.unwrap_or(Duration::ZERO);
-        (!entry.is_without_ttl(), std::cmp::Reverse((entry.waiters, age)), entry.key.clone())
+        let is_minority = entry.state == EntryState::Minority;
+        (!entry.is_without_ttl(), is_minority, std::cmp::Reverse((entry.waiters, age)), entry.key.clone())
     });
 }

@@ -28,7 +28,7 @@ use lock_store::types::system::clock::wall_clock;
 const ROUNDS: u32 = 10;
 
 pub use held::Lease;
-pub use lock_store::types::owner::lease_of_site as of_site;
+pub use lock_store::types::owner::{command_of_site, lease_of_site as of_site};
 pub use text::{MAX_HOLDER, check_holder};
 
 impl LockManager {

@@ -6,6 +6,8 @@ mod clocks;
 #[cfg(feature = "redis")]
 mod hangs;
 mod health;
+#[cfg(all(feature = "redis", feature = "inspect"))]
+mod inspect;
 mod jobs;
 mod late;
 #[cfg(feature = "redis")]

@@ -352,8 +352,10 @@ mod tls {
         LockManager::connect(&named(&url, &all)).await.unwrap();
         lock_core::inspect::FleetReader::new(&named(&url, &all)).unwrap().ping().await.unwrap();
         let quorum = format!("redlocks://{},localhost:1,localhost:2", url.trim_start_matches("rediss://"));
-        let members = lock_core::inspect::FleetReader::members(&named(&quorum, &all)).unwrap();
-        members[0].ping().await.unwrap();
+        let quorum = lock_core::inspect::FleetReader::new(&named(&quorum, &all)).unwrap();
+        let key = lock_core::LockKey::new("k").unwrap();
+        let members = quorum.members(&key).await.unwrap().unwrap().nodes;
+        assert!(members[0].answer.is_ok() && members[1].answer.is_err(), "{members:?}");
         let error = LockManager::connect(&named(&url, &["ca"])).await.unwrap_err();
         assert!(matches!(error.kind(), LockErrorKind::Misconfigured | LockErrorKind::Unavailable), "{error}");
         std::fs::remove_dir_all(&folder).unwrap();

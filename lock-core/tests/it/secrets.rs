@@ -115,9 +115,6 @@ fn all_shown(url: &str) -> Option<String> {
     }
     all += &shown(&Quorum::new(url));
     all += &shown(&FleetReader::new(url).map(|reader| reader.node().to_owned()));
-    all += &shown(
-        &FleetReader::members(url).map(|all| all.iter().map(|member| member.node().to_owned()).collect::<Vec<_>>()),
-    );
     all += &shown(&url.parse::<Durability>());
     Some(all)
 }

@@ -1,9 +1,8 @@
 //! Adds up the locks of a scan.
 
 use lock_core::inspect::{EntryState, LockEntry};
-use lock_core::lease::of_site;
+use lock_core::lease::{command_of_site, of_site};
 
-use crate::inspector::command::Command;
 use crate::state::fleet::FleetLock;
 use crate::words::labels::{LEASE, mode_of, site_of};
 use crate::words::time::Moment;
@@ -11,6 +10,10 @@ use crate::words::time::Moment;
 impl FleetLock {
     /// Counts a lock that was found.
     pub(super) fn add(&mut self, entry: &LockEntry, now: Moment) {
+        // It is not known to be held.
+        if matches!(entry.state, EntryState::Minority | EntryState::Unknown) {
+            return;
+        }
         // If one queue could not be read, every sum with it is unknown.
         let waiters = entry.waiters.map(|waiters| u32::try_from(waiters).unwrap_or(u32::MAX));
         self.waiters = self.waiters.zip(waiters).map(|(known, more)| known.saturating_add(more));
@@ -29,8 +32,8 @@ impl FleetLock {
             let held = &mut self.held[if is_lease { LEASE } else { mode_of(mode) }];
             *held = Some(held.unwrap_or(0).saturating_add(1));
         }
-        if let Some(command) = Command::of(entry.holder.site()) {
-            let is_stuck = command.stuck_after.is_some_and(|limit| entry.held_for.is_some_and(|age| age > limit));
+        if let Some(stuck_after) = command_of_site(entry.holder.site()) {
+            let is_stuck = stuck_after.is_some_and(|limit| entry.held_for.is_some_and(|age| age > limit));
             let queued = if is_stuck { waiters.unwrap_or(0) } else { 0 };
             let [all, stuck, waiters] = self.commands;
             self.commands = [all + 1, stuck + u32::from(is_stuck), waiters.saturating_add(queued)];

@@ -1,7 +1,6 @@
 //! Inspects the locks of the whole fleet in the store, from one elected instance.
 
 mod classify;
-mod command;
 mod count;
 
 use std::convert::Infallible;
@@ -13,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use lock_core::inspect::{FleetReader, ScanOptions};
-use lock_core::{Clock, LockError, LockGuard, LockKey, LockLabel, LockManager, sites};
+use lock_core::{Clock, LockError, LockErrorKind, LockGuard, LockKey, LockLabel, LockManager, MIN_RENEWED_TTL, sites};
 use tokio::sync::oneshot;
 
 use crate::inspector::classify::Classes;
@@ -50,7 +49,8 @@ const TERM: Duration = Duration::from_secs(30);
 /// [`with_template`](Self::with_template) and [`with_prefix`](Self::with_prefix).
 ///
 /// The URL of any node of a Redis Cluster stands for all of its masters. One scan reads them one after the other, and
-/// the numbers cover all of them. See [`FleetReader`].
+/// the numbers cover all of them. All members of a quorum are read at the same time, and a lock counts if a majority has
+/// it. A member that does not answer is named in the log. See [`FleetReader`].
 ///
 /// On Redis it needs `SCAN`, `GETRANGE`, `PTTL`, `ZCOUNT`, `ZRANGE` and `HMGET`, in addition to the commands for taking
 /// a lock. In a cluster it also needs `CLUSTER SLOTS`, `CLUSTER NODES` and `ASKING`. Start one for each metrics handle.
@@ -92,7 +92,7 @@ impl InspectorHandle {
 }
 
 impl FleetInspector {
-    /// Prepares to inspect the store of a URL: a Redis server, the cluster of a node, or another store that has a
+    /// Prepares to inspect the store of a URL: a Redis server, the cluster of a node, a quorum, or another store that has a
     /// [`lock_core::store::Inspector`]. Opens no connection yet.
     ///
     /// With `?key_prefix=prod:` in the URL, it inspects only that namespace. Names, templates and prefixes are given
@@ -256,8 +256,16 @@ impl FleetInspector {
                 none.insert(if prefix.is_empty() { builder } else { builder.key_prefix(prefix) }.build()?)
             }
         };
-        let request = locks.lock(INSPECTOR_KEY).with_label(INSPECTOR_KEY).with_site("lock_metrics::FleetInspector");
-        request.with_ttl(TERM).try_acquire().await
+        let locks = &*locks;
+        let elect = async |term: Duration| {
+            let request = locks.lock(INSPECTOR_KEY).with_label(INSPECTOR_KEY);
+            request.with_site("lock_metrics::FleetInspector").with_ttl(term).try_acquire().await
+        };
+        match elect(TERM).await {
+            // The `max_ttl` of a quorum may be shorter.
+            Err(error) if error.kind() == LockErrorKind::Misconfigured => elect(MIN_RENEWED_TTL).await,
+            elected => elected,
+        }
     }
 
     /// Scans until the term ends.
@@ -311,6 +319,11 @@ impl FleetInspector {
             if let Some(lock) = self.counted(&mut found, key, record.info.lock.as_ref().map(LockLabel::as_str)) {
                 let late = record.overdue().unwrap_or_default();
                 lock.job_overdue = Some(lock.job_overdue.map_or(late, |latest| latest.max(late)));
+            }
+        }
+        for member in scan.members().iter().flat_map(|all| &all.nodes) {
+            if let Err(error) = &member.answer {
+                tracing::warn!(node = &*member.node, %error, "a member of the quorum does not tell which locks it has");
             }
         }
         found.truncated = scan.is_truncated();

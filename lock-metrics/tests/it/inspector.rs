@@ -1,6 +1,7 @@
 //! The inspector on a real Redis.
 
 mod cluster;
+mod quorum;
 mod roles;
 
 use std::future::IntoFuture;

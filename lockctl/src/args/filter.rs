@@ -24,7 +24,7 @@ pub(crate) struct Filter {
     #[arg(long)]
     pub(crate) stuck: bool,
 
-    /// Show at most this many, what hurts most first; of a quorum, all are shown
+    /// Show at most this many, what hurts most first
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) limit: Option<u64>,
 }

@@ -3,11 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use lock_core::LockError;
-use lock_core::inspect::{FleetReader, LockEntry};
+use lock_core::inspect::FleetReader;
 use lock_core::store::text::human;
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
 
 use crate::args::Scope;
 use crate::args::address::Address;
@@ -25,28 +23,18 @@ struct Seen {
 
 /// Asks every live view. The store is asked only for the hosts of those who have locks now, where an address wants them.
 pub(crate) async fn contention(
-    fleets: &[FleetReader],
+    fleet: &FleetReader,
     views: &[Address],
     scope: &Scope,
     out: &mut Output,
 ) -> Result<End, Failure> {
-    let found = if views.iter().any(Address::is_for_each_host) { held(fleets, scope).await? } else { Vec::new() };
+    let is_asked = views.iter().any(Address::is_for_each_host);
+    let found = if is_asked { listing::scan(fleet, scope).await?.entries } else { Vec::new() };
     let infos: Vec<_> = found.iter().filter_map(|entry| entry.holder.info.as_ref()).collect();
-    let mut looks = JoinSet::new();
-    for address in addresses(views, &infos) {
-        looks.spawn(async move {
-            let seen = view::document(&address).await.and_then(|document| read(&document).ok_or_else(view::no_view));
-            (address, seen)
-        });
-    }
-    let (mut seen, mut unread) = (Vec::new(), Vec::new());
-    for (address, view) in looks.join_all().await {
-        match view {
-            Ok(view) => seen.push(view),
-            Err(why) => unread.push((address, why)),
-        }
-    }
-    unread.sort();
+    let ask = |address: String| async move {
+        view::document(&address).await.and_then(|document| read(&document).ok_or_else(view::no_view))
+    };
+    let (mut seen, unread) = view::each(addresses(views, &infos), ask).await;
     for (address, why) in &unread {
         complain(&format!("{address} was not read: {why}"));
     }
@@ -66,21 +54,6 @@ pub(crate) async fn contention(
         out.line(&table(&waits))?;
     }
     Ok(if unread.is_empty() { End::Ok } else { End::Unavailable })
-}
-
-/// Returns the locks of every node that answers, of a quorum of each member; fails if none does.
-async fn held(fleets: &[FleetReader], scope: &Scope) -> Result<Vec<LockEntry>, LockError> {
-    let (mut found, mut failed) = (Vec::new(), None);
-    for fleet in fleets {
-        match listing::scan(fleet, scope).await {
-            Ok(listing) => found.extend(listing.entries),
-            Err(error) => failed = Some(error),
-        }
-    }
-    match failed {
-        Some(error) if found.is_empty() => Err(error),
-        _ => Ok(found),
-    }
 }
 
 fn read(document: &Value) -> Option<Seen> {

@@ -8,23 +8,23 @@ use serde_json::{Value, json};
 use crate::end::{End, Failure};
 use crate::output::{Output, Table};
 
-/// Examines each store that the URL names: one, or the members of a quorum.
+/// Examines the store that the URL names. In a quorum, each member is examined.
 pub(crate) async fn doctor(url: &str, out: &mut Output) -> Result<End, Failure> {
-    let stores = FleetReader::members(url).map_err(Failure::Url)?;
-    let mut nodes = Vec::new();
-    let mut end = End::Ok;
-    for store in stores {
-        let found = store.examine().await;
-        if out.is_json() {
-            nodes.push(json!({ "node": store.node(), "findings": found.iter().map(document).collect::<Vec<_>>() }));
-        } else {
-            out.line(&table(&found))?;
-            out.line(&summary(store.node(), &found))?;
-        }
-        end = worse(end, &found);
+    let store = FleetReader::new(url).map_err(Failure::Url)?;
+    let mut found = store.examine().await;
+    if found.is_empty() {
         // A store that says nothing is not known to work.
-        if found.is_empty() {
-            end = worse(end, &[Finding::unknown("store", "it says nothing")]);
+        found.push(Finding::unknown("store", "it says nothing"));
+    }
+    let end = worst(&found);
+    let mut nodes = Vec::new();
+    for found in found.chunk_by(|one, next| one.node == next.node) {
+        let node = found[0].node.as_deref().unwrap_or(store.node());
+        if out.is_json() {
+            nodes.push(json!({ "node": node, "findings": found.iter().map(document).collect::<Vec<_>>() }));
+        } else {
+            out.line(&table(found))?;
+            out.line(&summary(node, found))?;
         }
     }
     if out.is_json() {
@@ -78,8 +78,7 @@ const ENDS: [(FindingGrade, End); 4] = [
     (FindingGrade::Refused, End::Usage),
 ];
 
-fn worse(end: End, found: &[Finding]) -> End {
-    let badness = |end: End| ENDS.iter().position(|(_, of)| *of == end);
-    let found = ENDS.iter().filter(|(grade, _)| count(found, *grade) > 0).map(|(_, end)| *end);
-    found.chain([end]).max_by_key(|end| badness(*end)).unwrap_or(end)
+fn worst(found: &[Finding]) -> End {
+    let found = ENDS.iter().rev().find(|(grade, _)| count(found, *grade) > 0);
+    found.map_or(End::Ok, |(_, end)| *end)
 }

@@ -5,54 +5,44 @@ use lock_core::inspect::{EntryState, FleetReader, LockEntry};
 use serde_json::{Value, json};
 
 use crate::end::{End, Failure};
-use crate::members::{Members, Question};
+use crate::members::{NO_QUEUE, Seen, silent};
 use crate::output::Output;
-use crate::{members, record};
+use crate::record;
 use lock_core::store::text::{human, visible};
 
 /// The text that an election writes before its leader's announcement.
 const MARK: char = '@';
 
 pub(crate) async fn leader(fleet: &FleetReader, name: &LockKey, out: &mut Output) -> Result<End, Failure> {
-    let entry = fleet.entry(name).await?;
+    let seen = Seen::read(fleet, name).await?;
     let candidates = fleet.waiters(name).await?;
-    let entry = entry.filter(|entry| entry.state == EntryState::Held);
-    let end = if entry.is_some() { End::Ok } else { End::NotFound };
-    if out.is_json() {
-        let candidates: Value = candidates.iter().map(record::waiter_json).collect();
-        out.document(&document(name, entry.as_ref(), &candidates))?;
-        return Ok(end);
-    }
-    out.line(&sentence(name, entry.as_ref()))?;
-    if !candidates.is_empty() {
-        out.line(&format!("\n{}", record::waiters_table(&candidates)))?;
-    }
-    Ok(end)
-}
-
-/// Tells whom a majority of the members names. Candidates poll, and no member knows of them.
-pub(crate) async fn leader_of_quorum(members: &Members, name: &LockKey, out: &mut Output) -> Result<End, Failure> {
-    let view = members.ask(&Question::One { key: name.clone(), owners: false }).await;
-    let (joint, leader) = (view.joint(), view.holder());
-    let end = match view.end_of(joint.as_ref()) {
+    let leader = seen.entry.as_ref().filter(|entry| entry.state == EntryState::Held);
+    let end = match seen.end() {
         End::Ok if leader.is_none() => End::NotFound,
         end => end,
     };
     if out.is_json() {
-        let mut document = document(name, leader.as_ref(), &Value::Null);
-        view.identify(&mut document, name, joint.as_ref(), false);
+        // A quorum does not know who stands for it.
+        let candidates: Option<Vec<Value>> =
+            seen.members.is_none().then(|| candidates.iter().map(record::waiter_json).collect());
+        let mut document = document(name, leader, &json!(candidates));
+        seen.identify(&mut document, false);
         out.document(&document)?;
         return Ok(end);
     }
-    let text = match (end, &joint) {
-        (End::Ok, Some(joint)) => {
-            format!("{}, at {} of {} members", sentence(name, leader.as_ref()), joint.count, view.nodes.len())
-        }
-        (End::Unavailable, _) => format!("it is unknown who leads {}", visible(name.as_str())),
-        _ => sentence(name, None),
+    let text = match end {
+        End::Unavailable => format!("it is unknown who leads {}", visible(name.as_str())),
+        _ => sentence(name, leader) + &leader.map(|_| seen.at()).unwrap_or_default(),
     };
-    out.line(&(text + &view.silent()))?;
-    out.line(members::NO_QUEUE)?;
+    if let Some(members) = &seen.members {
+        out.line(&(text + &silent(members)))?;
+        out.line(NO_QUEUE)?;
+        return Ok(end);
+    }
+    out.line(&text)?;
+    if !candidates.is_empty() {
+        out.line(&format!("\n{}", record::waiters_table(&candidates)))?;
+    }
     Ok(end)
 }
 

@@ -9,32 +9,32 @@ use serde_json::{Value, json};
 use crate::args::Wanted;
 use crate::end::{End, Failure};
 use crate::listing::job;
-use crate::listing::{scan, shared_by};
+use crate::listing::{self, shared_by};
+use crate::members::{NO_QUEUE, Seen};
 use crate::output::{Output, Table};
 use crate::{record, values};
 use lock_core::store::text::visible;
 
 pub(crate) async fn list(fleet: &FleetReader, wanted: &Wanted, out: &mut Output) -> Result<End, Failure> {
-    let mut listing = scan(fleet, &wanted.scope).await?;
-    listing.keep(&wanted.filter);
-    listing.cut(&wanted.filter);
+    let listing = listing::list(fleet, wanted).await?;
     if out.is_json() {
         out.document(&listing.json(fleet, wanted.owners))?;
-        return Ok(End::Ok);
+        return Ok(listing.end());
     }
     if !listing.entries.is_empty() {
         out.table(&record::table(&listing.entries, wanted.owners))?;
     }
     out.line(&listing.summary(fleet))?;
-    Ok(End::Ok)
+    Ok(listing.end())
 }
 
 pub(crate) async fn show(fleet: &FleetReader, key: &LockKey, out: &mut Output) -> Result<End, Failure> {
-    let entry = fleet.entry(key).await?;
-    let holders = shared_by(fleet, entry.as_ref()).await?;
-    let job = fleet.job(key).await?;
+    let seen = Seen::read(fleet, key).await?;
+    let holders = shared_by(fleet, seen.held()).await?;
+    let job = seen.job(fleet).await?;
+    let line = job.as_ref().map(|job| format!("job  {}", job::sentence(job)));
     if out.is_json() {
-        let mut document = entry.as_ref().map_or_else(|| record::free_json(key), |entry| record::json(entry, true));
+        let mut document = seen.json(true);
         if let Some(job) = &job {
             document["job"] = job::json(job);
         }
@@ -42,7 +42,9 @@ pub(crate) async fn show(fleet: &FleetReader, key: &LockKey, out: &mut Output) -
             document["holders"] = record::holders_json(&holders, true);
         }
         out.document(&document)?;
-    } else if let Some(entry) = &entry {
+    } else if let Some(votes) = seen.votes(line.clone(), true) {
+        out.line(&votes)?;
+    } else if let Some(entry) = &seen.entry {
         out.line(&details(entry, job.as_ref()))?;
         if !holders.is_empty() {
             out.line(&format!("\n{}", record::holders_table(&holders, true)))?;
@@ -51,12 +53,12 @@ pub(crate) async fn show(fleet: &FleetReader, key: &LockKey, out: &mut Output) -
             out.line(&record::release_hint(&command))?;
         }
     } else {
-        out.line(&format!("{} is free", visible(key.as_str())))?;
-        if let Some(job) = &job {
-            out.line(&visible(&format!("job  {}", job::sentence(job))))?;
+        out.line(&seen.summary())?;
+        if let Some(line) = &line {
+            out.line(&visible(line))?;
         }
     }
-    Ok(if entry.is_some() { End::Ok } else { End::NotFound })
+    Ok(seen.end())
 }
 
 fn details(entry: &LockEntry, job: Option<&JobRecord>) -> String {
@@ -110,20 +112,32 @@ fn details(entry: &LockEntry, job: Option<&JobRecord>) -> String {
 }
 
 pub(crate) async fn waiters(fleet: &FleetReader, key: &LockKey, out: &mut Output) -> Result<End, Failure> {
-    let entry = fleet.entry(key).await?;
-    let holders = shared_by(fleet, entry.as_ref()).await?;
+    let seen = Seen::read(fleet, key).await?;
+    let holders = shared_by(fleet, seen.held()).await?;
     let waiters = fleet.waiters(key).await?;
-    let end = if entry.is_none() && waiters.is_empty() { End::NotFound } else { End::Ok };
+    let end = if waiters.is_empty() { seen.end() } else { End::Ok };
     if out.is_json() {
-        let holder = entry.as_ref().map(|entry| record::json(entry, false));
-        let waiters: Vec<Value> = waiters.iter().map(record::waiter_json).collect();
+        let holder = seen.held().map(|entry| record::json(entry, false));
+        // A quorum does not know who waits.
+        let waiters: Option<Vec<Value>> =
+            seen.members.is_none().then(|| waiters.iter().map(record::waiter_json).collect());
         let holders = record::holders_json(&holders, false);
-        out.document(&json!({ "key": key.as_str(), "holder": holder, "holders": holders, "waiters": waiters }))?;
+        let mut document = json!({ "key": key.as_str(), "holder": holder, "holders": holders, "waiters": waiters });
+        seen.identify(&mut document, false);
+        out.document(&document)?;
         return Ok(end);
     }
-    match &entry {
+    if let Some(votes) = seen.votes(None, false) {
+        out.line(&votes)?;
+        for stray in seen.strays() {
+            out.line(&stray)?;
+        }
+        out.line(NO_QUEUE)?;
+        return Ok(end);
+    }
+    match &seen.entry {
         Some(entry) => out.line(&record::table(std::slice::from_ref(entry), false))?,
-        None => out.line(&format!("{} is free", visible(key.as_str())))?,
+        None => out.line(&seen.summary())?,
     }
     if !holders.is_empty() {
         out.line(&format!("\n{}", record::holders_table(&holders, false)))?;

@@ -1,14 +1,14 @@
 //! The command that takes a lock away.
 
-use lock_core::LockKey;
 use lock_core::inspect::{EntryState, FleetReader, LockEntry};
 use lock_core::store::Freed;
+use lock_core::{LockError, LockKey};
 use serde_json::json;
 
 use crate::args::Expected;
 use crate::end::{End, Failure, complain};
+use crate::members::Seen;
 use crate::output::Output;
-use crate::record::free_json;
 use crate::{audit, record};
 use lock_core::store::text::visible;
 
@@ -20,20 +20,24 @@ pub(crate) async fn release(
     out: &mut Output,
 ) -> Result<End, Failure> {
     // Read first, to report afterwards what was released; the server compares again.
-    let before = fleet.entry(key).await?;
+    let before = Seen::read(fleet, key).await?.entry;
     let actor = audit::actor();
     let freed = match (expected.owner, &expected.value) {
         (Some(owner), _) => fleet.release(key, owner, &actor, reason).await?,
         (None, Some(value)) => fleet.release_foreign(key, &value.0, &actor, reason).await?,
         (None, None) => unreachable!("the command line demands one of them"),
     };
+    let now = Seen::read(fleet, key).await?;
     if freed == Freed::Released {
         let was = before.as_ref().filter(|entry| is_expected(entry, expected));
+        let at = left(&now, expected);
         if out.is_json() {
             let was = was.map(|entry| record::json(entry, false));
-            out.document(&json!({ "key": key.as_str(), "outcome": "released", "was": was }))?;
+            let mut document = json!({ "key": key.as_str(), "outcome": "released", "was": was });
+            now.identify(&mut document, false);
+            out.document(&document)?;
         } else {
-            out.line(&format!("released {}{}", visible(key.as_str()), was.map_or(String::new(), past_hold)))?;
+            out.line(&format!("released {}{at}{}", visible(key.as_str()), was.map_or(String::new(), past_hold)))?;
             out.line(if expected.owner.is_some() {
                 "its holder is told, or learns of it with its next renewal if it cannot hear; it may go on writing until \
                  then; resources that check fencing tokens are safe"
@@ -47,16 +51,28 @@ pub(crate) async fn release(
         }
         return Ok(End::Ok);
     }
-    let now = fleet.entry(key).await?;
     if out.is_json() {
-        let now = now.as_ref().map_or_else(|| free_json(key), |entry| record::json(entry, false));
-        out.document(&json!({ "key": key.as_str(), "outcome": "not_held", "now": now }))?;
+        out.document(&json!({ "key": key.as_str(), "outcome": "not_held", "now": now.json(false) }))?;
     }
-    let who = now.as_ref().map_or_else(|| "it is free".to_owned(), describe);
+    let who = now.entry.as_ref().map_or_else(|| "it is free".to_owned(), describe);
     let expected =
         expected.owner.map_or_else(|| "with that value".to_owned(), |id| format!("by {}", record::owner(id, false)));
     complain(&format!("nothing was released: {key} is not held {expected}; {who}"));
     Ok(End::NotFound)
+}
+
+/// Returns at how many members of a quorum it was released, in words, and names the others.
+fn left(now: &Seen, expected: &Expected) -> String {
+    let Some(members) = &now.members else { return String::new() };
+    let may_have = |answer: &Result<Option<LockEntry>, LockError>| match answer {
+        Ok(entry) => {
+            entry.as_ref().filter(|entry| is_expected(entry, expected)).map(|_| "it did not release it".to_owned())
+        }
+        Err(error) => Some(error.to_string()),
+    };
+    let kept = members.nodes.iter().filter_map(|at| Some((&at.node, may_have(&at.answer)?)));
+    let kept: Vec<_> = kept.inspect(|(node, why)| complain(&format!("{node} may still have it: {why}"))).collect();
+    format!(" at {} of {} members", members.nodes.len() - kept.len(), members.nodes.len())
 }
 
 fn is_expected(entry: &LockEntry, expected: &Expected) -> bool {
@@ -87,6 +103,8 @@ fn describe(entry: &LockEntry) -> String {
         (EntryState::Kept, _, _) => {
             format!("it was released already and stays taken for {} more", record::lease_left(entry))
         }
+        (EntryState::Minority, _, _) => "fewer members than a majority have it".to_owned(),
+        (EntryState::Unknown, _, _) => "members that gave no answer decide whether it is held".to_owned(),
         _ => "a client of another library holds it; `lockctl show` says how to release that".to_owned(),
     }
 }

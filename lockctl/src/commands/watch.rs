@@ -8,27 +8,18 @@ use serde_json::json;
 
 use crate::args::Wanted;
 use crate::end::{End, Failure, complain};
+use crate::members::Seen;
 use crate::output::{Look, Output};
 use crate::screen::{self, Screen};
 use crate::{listing, record};
-use lock_core::store::text::visible;
 
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Shows one lock of a fleet, or all of them.
+/// Shows one lock of a fleet, or all of them, every second until Ctrl-C.
 pub(crate) async fn watch(
     fleet: &FleetReader,
     key: Option<&LockKey>,
     wanted: &Wanted,
-    out: &mut Output,
-) -> Result<End, Failure> {
-    let as_json = out.is_json();
-    again_and_again(async || look(fleet, key, wanted, as_json).await, out).await
-}
-
-/// Looks every second until Ctrl-C.
-pub(crate) async fn again_and_again(
-    look: impl AsyncFn() -> Result<Look, LockError>,
     out: &mut Output,
 ) -> Result<End, Failure> {
     let mut stop = std::pin::pin!(tokio::signal::ctrl_c());
@@ -37,7 +28,7 @@ pub(crate) async fn again_and_again(
     loop {
         let look = tokio::select! {
             _ = &mut stop => return Ok(End::Ok),
-            look = look() => look,
+            look = look(fleet, key, wanted, out.is_json()) => look,
         };
         match look {
             Ok(Look::Json(document)) => out.record(&document)?,
@@ -56,9 +47,7 @@ pub(crate) async fn again_and_again(
 
 async fn look(fleet: &FleetReader, key: Option<&LockKey>, wanted: &Wanted, as_json: bool) -> Result<Look, LockError> {
     let Some(key) = key else {
-        let mut listing = listing::scan(fleet, &wanted.scope).await?;
-        listing.keep(&wanted.filter);
-        listing.cut(&wanted.filter);
+        let listing = listing::list(fleet, wanted).await?;
         return Ok(if as_json {
             Look::Json(listing.json(fleet, wanted.owners))
         } else if listing.entries.is_empty() {
@@ -67,21 +56,21 @@ async fn look(fleet: &FleetReader, key: Option<&LockKey>, wanted: &Wanted, as_js
             Look::Text(format!("{}\n{}", record::table(&listing.entries, wanted.owners), listing.summary(fleet)))
         });
     };
-    let entry = fleet.entry(key).await?;
-    let holders = listing::shared_by(fleet, entry.as_ref()).await?;
+    let seen = Seen::read(fleet, key).await?;
+    let holders = listing::shared_by(fleet, seen.held()).await?;
     let waiters = fleet.waiters(key).await?;
     if as_json {
-        let mut document =
-            entry.as_ref().map_or_else(|| record::free_json(key), |entry| record::json(entry, wanted.owners));
+        let mut document = seen.json(wanted.owners);
         if !holders.is_empty() {
             document["holders"] = record::holders_json(&holders, wanted.owners);
         }
         document["queue"] = waiters.iter().map(record::waiter_json).collect();
         return Ok(Look::Json(document));
     }
-    let mut text = match &entry {
-        Some(entry) => record::table(std::slice::from_ref(entry), wanted.owners),
-        None => format!("{} is free", visible(key.as_str())),
+    let mut text = match (&seen.entry, seen.votes(None, wanted.owners)) {
+        (_, Some(votes)) => votes,
+        (Some(entry), None) => record::table(std::slice::from_ref(entry), wanted.owners),
+        (None, None) => seen.summary(),
     };
     if !holders.is_empty() {
         text.push_str(&format!("\n\n{}", record::holders_table(&holders, wanted.owners)));

@@ -224,3 +224,53 @@ async fn a_job_has_the_newest_run_that_any_member_knows() {
     assert_says(&ended, &["1 job on 1 of 3 members, overdue; members that gave no answer may know of later runs"]);
     drop(guard);
 }
+
+/// A quorum answers everything that one server answers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[limit]
+async fn names_limits_and_filters_choose_among_the_locks_of_a_quorum() {
+    let (servers, url, locks, guard) = quorum().await;
+    let take = |key| locks.lock(key).with_label("order:<id>").with_ttl(Duration::from_secs(60)).acquire();
+    let orders = [take("order:1").await.unwrap(), take("order:2").await.unwrap()];
+    take_part(&servers[0]);
+    let ended = lockctl_at(&url, &["list", "--limit", "1"]);
+    ended.assert_code(0);
+    assert_eq!(ended.stdout.lines().filter(|line| line.contains("3 of 3")).count(), 1, "{ended:?}");
+    assert_says(&ended, &["1 lock is held by 2 or more of 3 members, and 2 more that --limit leaves out"]);
+    let json = lockctl_at(&url, &["list", "--lock", "order:<id>", "--json"]).json();
+    assert_eq!(json["locks"].as_array().unwrap().len(), 2, "{json:#}");
+    assert_eq!((&json["members"][2]["locks"], &json["locks"][0]["lock"]), (&2.into(), &"order:<id>".into()));
+    // The name that an alert shows.
+    for command in ["why", "show", "waiters"] {
+        let ended = lockctl_at(&url, &[command, "order:<id>"]);
+        ended.assert_code(0);
+        assert!(ended.stderr.contains("order:<id> is the name of 2 locks that are held"), "{ended:?}");
+        assert_says(&ended, &["order:", "3 of 3 members"]);
+    }
+    let mut command = watch_at(
+        &url,
+        &["run", "slow", "--ttl", "60s", "--stuck-after", "1s", "--", "sh", "-c", "echo runs; sleep 60"],
+    );
+    command.wait_for("runs");
+    eventually(&url, &["list", "--stuck", "--json"], |json| json["locks"][0]["key"] == "slow");
+    let ended = lockctl_at(&url, &["list", "--stuck"]);
+    assert!(row(&ended.stdout, "slow").contains("stuck  3 of 3"), "{ended:?}");
+    drop((guard, orders));
+}
+
+/// A member that cannot be asked may still have a lock that was taken away.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[limit]
+async fn a_release_names_the_member_that_may_still_have_the_lock() {
+    let (mut servers, url, _locks, guard) = quorum().await;
+    let owner = lockctl_at(&url, &["show", KEY, "--json"]).json()["owner"].as_str().unwrap().to_owned();
+    servers[2].kill();
+    let arguments = ["release", KEY, "--expect-owner", &owner, "--reason", "a test", "--json"];
+    let ended = lockctl_at(&url, &arguments);
+    ended.assert_code(0);
+    assert!(ended.stderr.contains(&format!("{} may still have it: ", node(&servers[2]))), "{ended:?}");
+    let json = ended.json();
+    assert_eq!((&json["outcome"], &json["was"]["site"]), (&"released".into(), &"shop::report".into()), "{json:#}");
+    assert_eq!((&json["members"][0]["state"], &json["members"][2]["state"]), (&"free".into(), &"no_answer".into()));
+    drop(guard);
+}

@@ -1,6 +1,5 @@
 //! From a request to a token that a majority gave: one round of votes, or two.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -175,17 +174,11 @@ impl Shared {
                 (mark, shared.members[member].backend().vote(vote).await)
             }) as _)
         }));
-        let mut limit = pin!(self.clock().sleep_until(sent.after(within)));
-        while !matches!(round.tally(), Tally::Won { .. }) && !round.is_complete() {
-            tokio::select! {
-                biased;
-                answer = asked.next() => match answer {
-                    Some((member, answer)) => round.cast(member, self.ballot(session, vote, member, sent, answer)),
-                    None => break,
-                },
-                () = &mut limit => break,
-            }
-        }
+        let is_decided = |round: &Round| matches!(round.tally(), Tally::Won { .. }) || round.is_complete();
+        let cast = |round: &mut Round, member, answer| {
+            round.cast(member, self.ballot(session, vote, member, sent, answer));
+        };
+        asked.fill(self.clock(), sent.after(within), round, is_decided, cast).await;
         round.close();
         asked
     }

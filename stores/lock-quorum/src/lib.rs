@@ -3,6 +3,7 @@
 //! RedLock, with what it lacks: tokens that rise, members that may restart, members that may be added.
 
 mod acquire;
+mod inspect;
 mod marks;
 mod members;
 mod queries;

@@ -1,13 +1,12 @@
 //! Marks of what is done: written by a majority, and read from one.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::round::ask::PendingAnswers;
+use crate::queries::{asked, collect, named};
 use crate::run::Rest;
 use crate::shared::Shared;
-use lock_store::contract::backend::{BoxFuture, Claim, DoneMark, JobVersion};
+use lock_store::contract::backend::{Claim, DoneMark, JobVersion};
 use lock_store::types::error::{LockError, Result};
 use lock_store::types::key::LockKey;
 
@@ -21,10 +20,10 @@ const LATE: Duration = Duration::from_secs(1);
 /// the mark is missing, because every written mark is at one of its members at least.
 pub(super) async fn done(shared: Arc<Shared>, key: LockKey, version: JobVersion) -> (Result<Option<DoneMark>>, Rest) {
     let majority = shared.list.majority;
-    let ask = |member: usize| shared.members[member].backend().done(key.clone(), version.clone());
-    let (answers, _) = asked(&shared, ask, |answers| read(answers, majority).is_some()).await;
+    let ask = |member: usize| Some(shared.members[member].backend().done(key.clone(), version.clone()));
+    let (answers, _) = asked(&shared, WITHIN, ask, |answers| read(answers, majority).is_some()).await;
     let mark =
-        read(&answers, majority).unwrap_or_else(|| Err(undecided(&shared, &key, "say whether it is done", &answers)));
+        read(&answers, majority).unwrap_or_else(|| Err(undecided(&shared, &key, "say whether it is done", answers)));
     (mark, Rest::nothing())
 }
 
@@ -45,22 +44,15 @@ pub(super) async fn mark(
     keep: Option<Duration>,
 ) -> (Result<bool>, Rest) {
     let majority = shared.list.majority;
-    let ask = |member: usize| shared.members[member].backend().mark_done(claim.clone(), version.clone(), keep);
-    let (answers, late) = asked(&shared, ask, |answers| written(answers, majority).is_some()).await;
+    let ask = |member: usize| Some(shared.members[member].backend().mark_done(claim.clone(), version.clone(), keep));
+    let (answers, late) = asked(&shared, WITHIN, ask, |answers| written(answers, majority).is_some()).await;
     let marked = written(&answers, majority)
-        .ok_or_else(|| undecided(&shared, &claim.key, "have written that it is done", &answers));
+        .ok_or_else(|| undecided(&shared, &claim.key, "have written that it is done", answers.clone()));
     let clock = shared.clock().clone();
-    // The others have it too if they can: a member that loses its data then costs nothing.
+    // The other members have it too if they can. A member that loses its data then costs nothing.
     let rest = Rest::new(async move {
-        let mut late = late;
-        let mut limit = pin!(clock.sleep_until(clock.now().after(LATE)));
-        loop {
-            tokio::select! {
-                biased;
-                answer = late.next() => if answer.is_none() { break },
-                () = &mut limit => break,
-            }
-        }
+        let (mut late, mut answers) = (late, answers);
+        collect(&clock, LATE, &mut late, &mut answers, |_| false).await;
     });
     (marked, rest)
 }
@@ -75,61 +67,21 @@ fn written(answers: &[Option<Result<bool>>], majority: usize) -> Option<bool> {
 
 /// Has every member remove a mark: one that kept it would still say that it is done.
 pub(super) async fn forget(shared: Arc<Shared>, key: LockKey, version: JobVersion) -> (Result<bool>, Rest) {
-    let ask = |member: usize| shared.members[member].backend().forget_done(key.clone(), version.clone());
-    let (answers, _) = asked(&shared, ask, |_| false).await;
+    let ask = |member: usize| Some(shared.members[member].backend().forget_done(key.clone(), version.clone()));
+    let (answers, _) = asked(&shared, WITHIN, ask, |_| false).await;
     let all: Option<Vec<bool>> = answers.iter().map(|answer| answer.as_ref()?.as_ref().ok().copied()).collect();
     let forgotten = match all {
         Some(all) => Ok(all.contains(&true)),
-        None => Err(undecided(&shared, &key, "have forgotten that it is done, and all must", &answers)),
+        None => Err(undecided(&shared, &key, "have forgotten that it is done, and all must", answers)),
     };
     (forgotten, Rest::nothing())
 }
 
-type Answers<T> = Vec<Option<Result<T>>>;
-
-/// Asks every member, until the answers decide, all have come or the time is over. Returns also who is still being asked.
-async fn asked<T: Clone>(
-    shared: &Shared,
-    ask: impl Fn(usize) -> BoxFuture<'static, Result<T>>,
-    decide: impl Fn(&[Option<Result<T>>]) -> bool,
-) -> (Answers<T>, PendingAnswers<Result<T>>) {
-    let all = shared.members.len();
-    let mut asked = PendingAnswers::of((0..all).map(|member| Some(ask(member))));
-    let mut answers = vec![None; all];
-    let clock = shared.clock();
-    let mut limit = pin!(clock.sleep_until(clock.now().after(WITHIN)));
-    while !decide(&answers) {
-        tokio::select! {
-            biased;
-            answer = asked.next() => match answer {
-                Some((member, answer)) => answers[member] = Some(answer),
-                None => break,
-            },
-            () = &mut limit => break,
-        }
-    }
-    (answers, asked)
-}
-
-/// The error of a round in which too few members answered. It blames the settings only if so many refuse that the others are not a majority.
-fn undecided<T>(shared: &Shared, key: &LockKey, what: &str, answers: &[Option<Result<T>>]) -> LockError {
+/// The error of a round in which too few members answered.
+fn undecided<T>(shared: &Shared, key: &LockKey, what: &str, answers: Vec<Option<Result<T>>>) -> LockError {
     let (all, majority) = (answers.len(), shared.list.majority);
-    let refused =
-        || answers.iter().flatten().filter_map(|answer| answer.as_ref().err()).filter(|error| !error.is_transient());
-    if let Some(error) = refused().next().filter(|_| refused().count() > all - majority) {
-        return error.clone().with_key(key);
-    }
-    let said = shared.members.iter().zip(answers).filter_map(|(member, answer)| match answer {
-        Some(Ok(_)) => None,
-        Some(Err(error)) => Some(format!("{}: {error}", member.name)),
-        None => Some(format!("{} did not answer in time", member.name)),
-    });
-    let said: Vec<String> = said.collect();
-    LockError::unavailable(format!(
-        "too few of {all} members {what}, of which {majority} are a majority; bring them back ({})",
-        said.join("; "),
-    ))
-    .with_key(key)
+    let says = format!("too few of {all} members {what}, of which {majority} are a majority; bring them back");
+    named(shared, answers).undecided(&says).with_key(key)
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! Looking at the members, without taking anything.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -8,16 +7,17 @@ use std::time::Duration;
 use crate::round::ask::PendingAnswers;
 use crate::round::{self, Who};
 use crate::shared::Shared;
-use lock_store::contract::backend::{BoxFuture, JobRecord, NodeReport, SyncReport};
+use lock_store::contract::backend::{BoxFuture, DynBackend, JobRecord, NodeReport, SyncReport};
 use lock_store::types::error::{LockError, Result};
 use lock_store::types::key::LockKey;
 use lock_store::types::owner::Holder;
+use lock_store::types::system::clock::Clock;
 
 /// How long members may take to say which lists are in use.
 pub(super) const PATIENCE: Duration = Duration::from_millis(250);
 
 /// How long a majority may take to answer when it is asked whether it is there: less than who asks waits.
-const MAJORITY: Duration = Duration::from_secs(4);
+pub(super) const MAJORITY: Duration = Duration::from_secs(4);
 
 /// How long the others may take, which could refuse us: a minority that hangs keeps nobody.
 const OTHERS: Duration = Duration::from_secs(1);
@@ -28,19 +28,11 @@ pub(super) async fn lists(shared: &Arc<Shared>, within: Duration) {
     if shared.lists_read.load(Ordering::Acquire) {
         return;
     }
-    let mut asked = PendingAnswers::of((0..shared.members.len()).map(|member| {
+    let ask = |member: usize| -> Option<BoxFuture<'static, _>> {
         let shared = Arc::clone(shared);
-        Some(Box::pin(async move { shared.members[member].read(&shared.list).await }) as BoxFuture<'static, _>)
-    }));
-    let clock = shared.clock();
-    let mut limit = pin!(clock.sleep_until(clock.now().after(within)));
-    loop {
-        tokio::select! {
-            biased;
-            answer = asked.next() => if answer.is_none() { break },
-            () = &mut limit => break,
-        }
-    }
+        Some(Box::pin(async move { shared.members[member].read(&shared.list).await }))
+    };
+    asked(shared, within, ask, |_| false).await;
     shared.lists_read.store(true, Ordering::Release);
 }
 
@@ -95,106 +87,94 @@ pub(super) async fn ping(shared: &Arc<Shared>) -> Result<()> {
     )))
 }
 
-/// How long who reads may have to wait for a majority.
-const READ: Duration = Duration::from_secs(1);
+/// How long a caller that reads waits for a majority.
+pub(super) const READ: Duration = Duration::from_secs(1);
 
 /// How long the others may take when a majority has told of the last run: one of them may know a newer.
 const NEWER: Duration = Duration::from_millis(50);
 
-/// Asks the members who holds a key, until a majority says so, or says enough that none can.
-pub(super) async fn holder(shared: &Arc<Shared>, key: &LockKey) -> Result<Option<Holder>> {
-    let mut asked = PendingAnswers::of(shared.members.iter().map(|member| Some(member.backend().holder(key.clone()))));
-    let (clock, began) = (shared.clock(), shared.clock().now());
+/// The answers of some members. `None` while a member has not answered.
+pub(super) type Answers<T> = [Option<Result<T>>];
+
+/// Asks members at once, until the answers decide, all have come or the time is over. Also returns the questions that
+/// are still open.
+pub(super) async fn asked<T: Clone>(
+    shared: &Shared,
+    within: Duration,
+    ask: impl Fn(usize) -> Option<BoxFuture<'static, Result<T>>>,
+    decide: impl Fn(&Answers<T>) -> bool,
+) -> (Vec<Option<Result<T>>>, PendingAnswers<Result<T>>) {
     let mut answers = vec![None; shared.members.len()];
-    loop {
-        match round::holder(&answers, shared.list.majority) {
-            Who::Holder(holder) => return Ok(Some(holder)),
-            Who::Nobody => return Ok(None),
-            Who::Unknown => {}
-        }
-        let answer = tokio::select! {
-            biased;
-            answer = asked.next() => answer,
-            () = clock.sleep_until(began.after(READ)) => None,
-        };
-        match answer {
-            Some((member, answer)) => answers[member] = Some(answer),
-            None => break,
-        }
-    }
-    let refused = |answer: &&Option<Result<_>>| matches!(answer, Some(Err(error)) if !error.is_transient());
-    if answers.iter().filter(refused).count() > answers.len() - shared.list.majority
-        && let Some(Some(Err(error))) = answers.iter().find(refused)
-    {
-        return Err(error.clone().with_key(key));
-    }
-    let said = shared.members.iter().zip(answers).filter_map(|(member, answer)| match answer {
-        Some(Ok(_)) => None,
-        Some(Err(error)) => Some(format!("{}: {error}", member.name)),
-        None => Some(format!("{} did not answer in time", member.name)),
-    });
+    let mut pending = PendingAnswers::of((0..answers.len()).map(ask));
+    collect(shared.clock(), within, &mut pending, &mut answers, decide).await;
+    (answers, pending)
+}
+
+/// Collects answers until they decide, all have come or the time is over.
+pub(super) async fn collect<T>(
+    clock: &Clock,
+    within: Duration,
+    pending: &mut PendingAnswers<Result<T>>,
+    answers: &mut Answers<T>,
+    decide: impl Fn(&Answers<T>) -> bool,
+) {
+    let note = |answers: &mut Answers<T>, member: usize, answer| answers[member] = Some(answer);
+    pending.fill(clock, clock.now().after(within), answers, decide, note).await;
+}
+
+/// Names the members that answered. A member that has not answered has an error.
+pub(super) fn named<T>(shared: &Shared, answers: Vec<Option<Result<T>>>) -> SyncReport<T> {
+    let silent = || Err(LockError::unavailable("it did not answer in time"));
+    let members = shared.members.iter().zip(answers);
+    let nodes =
+        members.map(|(member, answer)| NodeReport::new(Arc::clone(&member.name), answer.unwrap_or_else(silent)));
+    SyncReport::new(nodes.collect(), shared.list.majority)
+}
+
+/// Asks the members who holds a key, until a majority says so, or says enough that none can.
+pub(super) async fn holder(shared: &Shared, key: &LockKey) -> Result<Option<Holder>> {
     let (all, majority) = (shared.members.len(), shared.list.majority);
-    let error = LockError::unavailable(format!(
-        "it is unknown who holds the lock: no {majority} of {all} members agree, and the silent ones would decide ({})",
-        said.collect::<Vec<_>>().join("; "),
-    ));
-    Err(error.with_key(key))
+    let ask = |member: usize| Some(shared.members[member].backend().holder(key.clone()));
+    let is_decided = |answers: &Answers<_>| !matches!(round::holder(answers, majority), Who::Unknown);
+    let (answers, _) = asked(shared, READ, ask, is_decided).await;
+    match round::holder(&answers, majority) {
+        Who::Holder(holder) => Ok(Some(holder)),
+        Who::Nobody => Ok(None),
+        Who::Unknown => {
+            let says = format!(
+                "it is unknown who holds the lock: no {majority} of {all} members agree, and the silent ones would decide",
+            );
+            Err(named(shared, answers).undecided(&says).with_key(key))
+        }
+    }
 }
 
 /// Asks every member who holds a key.
-pub(super) async fn sync(shared: &Arc<Shared>, key: &LockKey) -> SyncReport {
-    let unknown = || Err(LockError::unavailable("it did not answer in time"));
-    let mut nodes: Vec<NodeReport> =
-        shared.members.iter().map(|member| NodeReport::new(&*member.name, unknown())).collect();
-    let mut asked = PendingAnswers::of(shared.members.iter().map(|member| Some(member.backend().holder(key.clone()))));
-    let clock = shared.clock();
-    let mut limit = pin!(clock.sleep_until(clock.now().after(READ)));
-    loop {
-        tokio::select! {
-            biased;
-            answer = asked.next() => match answer {
-                Some((member, holder)) => nodes[member].holder = holder,
-                None => break,
-            },
-            () = &mut limit => break,
-        }
-    }
-    SyncReport::new(nodes, shared.list.majority)
+pub(super) async fn sync(shared: &Shared, key: &LockKey) -> SyncReport {
+    let ask = |member: usize| Some(shared.members[member].backend().holder(key.clone()));
+    let (answers, _) = asked(shared, READ, ask, |_| false).await;
+    named(shared, answers)
 }
 
-/// Asks every member for the last run of a job: a run that a majority has noted is known to one of any majority.
-pub(super) async fn last_run(shared: &Arc<Shared>, key: &LockKey) -> Result<Option<JobRecord>> {
-    let mut asked =
-        PendingAnswers::of(shared.members.iter().map(|member| Some(member.backend().last_run(key.clone()))));
-    let clock = shared.clock();
-    let mut until = clock.now().after(READ);
-    let (mut answered, mut records, mut why) = (0, Vec::new(), None);
-    loop {
-        if answered >= shared.list.majority {
-            until = until.min(clock.now().after(NEWER));
-        }
-        tokio::select! {
-            biased;
-            answer = asked.next() => match answer {
-                Some((_, Ok(record))) => {
-                    answered += 1;
-                    records.extend(record);
-                }
-                Some((_, Err(error))) => why = Some(error),
-                None => break,
-            },
-            () = clock.sleep_until(until) => break,
-        }
+/// Asks every member for the last run of a job. A run that a majority has noted is known to a member of any majority.
+pub(super) async fn last_run(
+    shared: &Shared,
+    ask: impl Fn(Arc<dyn DynBackend>) -> BoxFuture<'static, Result<Option<JobRecord>>>,
+) -> Result<Option<JobRecord>> {
+    let ask = |member: usize| Some(ask(shared.members[member].backend()));
+    let is_majority = |answers: &Answers<_>| answers.iter().flatten().flatten().count() >= shared.list.majority;
+    let (mut answers, mut late) = asked(shared, READ, ask, is_majority).await;
+    collect(shared.clock(), NEWER, &mut late, &mut answers, |_| false).await;
+    let answers = named(shared, answers);
+    if !answers.has_majority() {
+        return Err(answers.undecided("too few members answered in time; bring them back"));
     }
-    if answered >= shared.list.majority {
-        return Ok(together(records));
-    }
-    Err(why.unwrap_or_else(|| LockError::unavailable("too few members answered in time; bring them back")))
+    Ok(together(answers.known().flatten().cloned().collect()))
 }
 
 /// Returns the newest run, and since when none has succeeded as far as any member knows: one that missed the last success
 /// knows of an older one, or of nothing before the run that failed.
-fn together(records: Vec<JobRecord>) -> Option<JobRecord> {
+pub(super) fn together(records: Vec<JobRecord>) -> Option<JobRecord> {
     let knows_more = |record: &&JobRecord| record.succeeded || record.without_success_for > record.started_ago;
     let times = || records.iter().map(|record| record.without_success_for);
     let known = records.iter().filter(knows_more).map(|record| record.without_success_for).min();

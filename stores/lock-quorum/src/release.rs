@@ -1,6 +1,5 @@
 //! The end of a claim: every member that may have it is asked to free it, also members whose votes seemed to fail.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -107,17 +106,8 @@ pub(super) async fn free(
             ending.answers[member] = Some(Ok(Freed::NotHeld));
         }
     }
-    let mut limit = pin!(clock.sleep_until(sent.after(within)));
-    while decide(&ending.answers).is_none() {
-        tokio::select! {
-            biased;
-            answer = asked.next() => match answer {
-                Some((member, answer)) => ending.answered(member, answer),
-                None => break,
-            },
-            () = &mut limit => break,
-        }
-    }
+    let is_decided = |ending: &ReleaseUnderWay| decide(&ending.answers).is_some();
+    asked.fill(&clock, sent.after(within), &mut ending, is_decided, ReleaseUnderWay::answered).await;
     let answers = ending.answers.clone();
     (answers, if ending.is_done() { Rest::nothing() } else { Rest::new(ending.finish(asked)) })
 }
@@ -158,16 +148,7 @@ impl ReleaseUnderWay {
     /// Waits for the members that are late, and has the others told again.
     async fn finish(mut self, mut asked: PendingAnswers<Result<Freed>>) {
         let clock = self.shared.clock().clone();
-        let limit = self.sent.after(LATE);
-        let late = async {
-            while let Some((member, answer)) = asked.next().await {
-                self.answered(member, answer);
-            }
-        };
-        tokio::select! {
-            () = late => {}
-            () = clock.sleep_until(limit) => {}
-        }
+        asked.fill(&clock, self.sent.after(LATE), &mut self, |_| false, Self::answered).await;
         let mut work = Vec::new();
         for (member, at) in self.shared.members.iter().enumerate() {
             let debt = Debt {

@@ -1,6 +1,5 @@
 //! Renewal at every member, and the claim given again to members that lost it.
 
-use std::pin::pin;
 use std::sync::Arc;
 
 use crate::release::undecided;
@@ -14,6 +13,9 @@ use lock_store::types::error::{LockError, Result};
 use lock_store::types::fencing::FencingToken;
 use lock_store::types::options::command_timeout;
 use lock_store::types::system::clock::{deadline_of, jitter};
+
+/// By claim, the answers of the members.
+type Answers = [Vec<Option<Result<Renewal>>>];
 
 /// Renews claims at every member. A member that has lost a claim is given it again while its lease lasts, and counts as
 /// one that renewed: it refuses everybody else, as if it had never lost the claim.
@@ -31,21 +33,10 @@ pub(super) async fn renew(shared: Arc<Shared>, claims: Vec<Claim>) -> (Vec<Resul
         Some(Box::pin(async move { renew_at(&shared, member, &claims, &sessions).await }) as _)
     }));
     let majority = shared.list.majority;
-    let mut answers: Vec<Vec<Option<Result<Renewal>>>> = vec![vec![None; shared.members.len()]; claims.len()];
+    let mut answers = vec![vec![None; shared.members.len()]; claims.len()];
     let clock = shared.clock().clone();
-    {
-        let mut limit = pin!(clock.sleep_until(sent.after(patience(shortest))));
-        while answers.iter().any(|answers| round::renewal(answers, majority).is_none()) {
-            tokio::select! {
-                biased;
-                answer = asked.next() => {
-                    let Some((member, answer)) = answer else { break };
-                    fill_in(&mut answers, member, answer);
-                }
-                () = &mut limit => break,
-            }
-        }
-    }
+    let is_decided = |all: &Answers| all.iter().all(|answers| round::renewal(answers, majority).is_some());
+    asked.fill(&clock, sent.after(patience(shortest)), &mut *answers, is_decided, fill_in).await;
     let decided = claims.iter().zip(&answers).zip(&*sessions).map(|((claim, answers), session)| {
         let renewal = round::renewal(answers, majority).ok_or_else(|| undecided(&shared, claim, "renewed", answers))?;
         if let (Renewal::Renewed, Some(session)) = (renewal, session) {
@@ -56,15 +47,7 @@ pub(super) async fn renew(shared: Arc<Shared>, claims: Vec<Claim>) -> (Vec<Resul
     let decided = decided.collect();
     let until = sent.after(command_timeout(shortest));
     let rest = Rest::new(async move {
-        let late = async {
-            while let Some((member, answer)) = asked.next().await {
-                fill_in(&mut answers, member, answer);
-            }
-        };
-        tokio::select! {
-            () = late => {}
-            () = clock.sleep_until(until) => {}
-        }
+        asked.fill(&clock, until, &mut *answers, |_| false, fill_in).await;
         for (session, answers) in sessions.iter().zip(&answers) {
             if let Some(session) = session {
                 session.renewed_by_all(answers.iter().all(|answer| *answer == Some(Ok(Renewal::Renewed))));
@@ -75,7 +58,7 @@ pub(super) async fn renew(shared: Arc<Shared>, claims: Vec<Claim>) -> (Vec<Resul
 }
 
 /// Notes what a member said of each claim.
-fn fill_in(answers: &mut [Vec<Option<Result<Renewal>>>], member: usize, said: Vec<Result<Renewal>>) {
+fn fill_in(answers: &mut Answers, member: usize, said: Vec<Result<Renewal>>) {
     for (claim, answer) in answers.iter_mut().zip(said) {
         claim[member] = Some(answer);
     }

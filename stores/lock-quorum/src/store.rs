@@ -11,8 +11,8 @@ use crate::run::{Home, Rest};
 use crate::shared::Shared;
 use crate::{Quorum, acquire, marks, queries, release, repair};
 use lock_store::contract::backend::{
-    AcquireRequest, Attempt, Capabilities, Claim, DoneMark, DoneMarks, Freed, Inbox, JobRecord, JobRecords, JobVersion,
-    LockBackend, NodeReport, Release, Renewal, SyncReport, drive_again,
+    AcquireRequest, Attempt, Capabilities, Claim, Doctor, DoneMark, DoneMarks, DynBackend, Freed, Inbox, Inspector,
+    JobRecord, JobRecords, JobVersion, LockBackend, NodeReport, Release, Renewal, SyncReport, drive_again,
 };
 use lock_store::types::error::{LockError, Result};
 use lock_store::types::key::LockKey;
@@ -102,7 +102,8 @@ impl LockBackend for Quorum {
         let (shared, key) = (Arc::clone(&self.shared), key.clone());
         let asking = async move { (queries::sync(&shared, &key).await, Rest::nothing()) };
         self.run(asking).await.unwrap_or_else(|error| {
-            let nodes = self.shared.members.iter().map(|member| NodeReport::new(&*member.name, Err(error.clone())));
+            let nodes =
+                self.shared.members.iter().map(|member| NodeReport::new(Arc::clone(&member.name), Err(error.clone())));
             SyncReport::new(nodes.collect(), self.shared.list.majority)
         })
     }
@@ -118,6 +119,14 @@ impl LockBackend for Quorum {
     }
 
     fn marks(&self) -> Option<&impl DoneMarks> {
+        Some(self)
+    }
+
+    fn inspector(&self) -> Option<&impl Inspector> {
+        Some(self)
+    }
+
+    fn doctor(&self) -> Option<&impl Doctor> {
         Some(self)
     }
 }
@@ -139,7 +148,11 @@ impl DoneMarks for Quorum {
 impl JobRecords for Quorum {
     async fn last_run(&self, key: &LockKey) -> Result<Option<JobRecord>> {
         let (shared, key) = (Arc::clone(&self.shared), key.clone());
-        self.run(async move { (queries::last_run(&shared, &key).await, Rest::nothing()) }).await?
+        let asking = async move {
+            let ask = |member: Arc<dyn DynBackend>| member.last_run(key.clone());
+            (queries::last_run(&shared, ask).await, Rest::nothing())
+        };
+        self.run(asking).await?
     }
 }
 

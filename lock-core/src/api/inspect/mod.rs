@@ -8,8 +8,10 @@ mod topology;
 use std::fmt;
 
 use crate::api::connect::open;
-use lock_store::contract::backend::{AnyBackend, Blocked, Finding, Freed, JobRecord, Revocation, RevokeFrom};
-use lock_store::types::error::{LockError, Result};
+use lock_store::contract::backend::{
+    AnyBackend, Blocked, Finding, Freed, JobRecord, Revocation, RevokeFrom, SyncReport,
+};
+use lock_store::types::error::Result;
 use lock_store::types::key::LockKey;
 use lock_store::types::owner::OwnerId;
 use lock_store::types::url::StoreUrl;
@@ -26,6 +28,9 @@ pub use topology::Topology;
 /// command for one key goes to the master that serves it. Every node is reached with the credentials and settings of
 /// the URL, at the address that the cluster announces. Replicas are never read. If the node of the URL cannot be
 /// reached, the masters of the last scan are asked instead. At most a kilobyte of a value is read.
+///
+/// All members of a quorum are read at the same time, and a lock that a majority has is held. A member that does not
+/// answer in time costs the others nothing, and [`members`](Self::members) and [`Scan::members`] name it.
 ///
 /// ```no_run
 /// use lock_core::inspect::{FleetReader, ScanOptions};
@@ -51,21 +56,14 @@ impl FleetReader {
     /// Names a store by its URL, as in [`LockManager::connect`](crate::LockManager::connect). Opens no connection yet.
     ///
     /// With `?key_prefix=prod:`, scans see only the keys of that namespace. Keys are always passed and returned as they
-    /// are in the store. The members of a quorum are read one by one: see [`members`](Self::members).
+    /// are in the store.
     ///
     /// # Errors
     ///
     /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured) if the URL cannot be read. The message
     /// never repeats the URL.
     pub fn new(url: &str) -> Result<Self> {
-        let url = StoreUrl::read(url);
-        if url.is_quorum() {
-            // A lock at one member may not be held by a majority, so it may not be held at all.
-            return Err(LockError::misconfigured(
-                "a quorum has no locks of its own; read its members one by one, by FleetReader::members",
-            ));
-        }
-        let (store, prefix) = open(url)?;
+        let (store, prefix) = open(StoreUrl::read(url))?;
         Ok(Self { prefix: prefix.unwrap_or_default(), ..Self::of(store) })
     }
 
@@ -87,12 +85,6 @@ impl FleetReader {
     #[must_use]
     pub fn of(store: AnyBackend) -> Self {
         Self { store, prefix: String::new() }
-    }
-
-    /// Confines the reader to a namespace.
-    fn within(mut self, prefix: Option<&str>) -> Self {
-        self.prefix = prefix.unwrap_or_default().to_owned();
-        self
     }
 
     /// Returns the URL's `key_prefix`, empty if it has none.
@@ -153,7 +145,8 @@ impl FleetReader {
         Scan::new(self, options)
     }
 
-    /// Reads one lock. `None` if it is free.
+    /// Reads one lock. `None` if it is free. In a quorum, a lock may also be [`EntryState::Minority`] or
+    /// [`EntryState::Unknown`].
     ///
     /// # Errors
     ///
@@ -166,6 +159,19 @@ impl FleetReader {
     /// Safe: it only reads.
     pub async fn entry(&self, key: &LockKey) -> Result<Option<LockEntry>> {
         self.store.backend().entry(key.clone()).await
+    }
+
+    /// Reads what each member of a quorum has of a key. `None` if the store is not a quorum.
+    ///
+    /// # Errors
+    ///
+    /// The answer of a member may be an error. The call itself fails for a store without an inspector only.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: it only reads.
+    pub async fn members(&self, key: &LockKey) -> Result<Option<SyncReport<Option<LockEntry>>>> {
+        self.store.backend().members(key.clone()).await
     }
 
     /// Lists the waiters in the store's queue for a key, in order of arrival.
@@ -195,8 +201,12 @@ impl FleetReader {
     /// Safe: it only reads.
     pub async fn holders(&self, key: &LockKey) -> Result<Vec<FleetHolder>> {
         let Some(entry) = self.entry(key).await? else { return Ok(Vec::new()) };
+        if let (EntryState::Unknown, Some(members)) = (entry.state, &entry.members) {
+            return Err(members.undecided("it is unknown whether the lock is held").with_key(key));
+        }
         match entry.state {
             EntryState::Shared => self.store.backend().sharers(key.clone()).await,
+            EntryState::Minority => Ok(Vec::new()),
             _ => Ok(vec![FleetHolder::from(entry)]),
         }
     }

@@ -1,10 +1,11 @@
 //! Walks slowly through the locks of a store.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::inspect::FleetReader;
-use lock_store::contract::backend::{DoneMark, EntryState, JobRecord, JobVersion, LockEntry, ScanPosition};
+use lock_store::contract::backend::{DoneMark, EntryState, JobRecord, JobVersion, LockEntry, ScanPosition, SyncReport};
 use lock_store::types::error::Result;
 use lock_store::types::key::LockKey;
 use lock_store::types::system::clock::Clock;
@@ -98,6 +99,7 @@ const NONCE: usize = 64;
 pub struct Scan<'a> {
     reader: &'a FleetReader,
     options: ScanOptions,
+    foreign: Arc<[String]>,
     /// Where the scan continues. `None` at the beginning.
     after: Option<ScanPosition>,
     ended: bool,
@@ -113,16 +115,18 @@ pub struct Scan<'a> {
     left_out: (u64, Option<LockKey>),
     /// The names of the servers read so far.
     read: BTreeSet<String>,
+    members: Option<SyncReport<u64>>,
 }
 
 impl<'a> Scan<'a> {
     pub(super) fn new(reader: &'a FleetReader, mut options: ScanOptions) -> Self {
         // Both prefixes are relative to the namespace.
         options.prefix.insert_str(0, reader.key_prefix());
-        options.foreign.iter_mut().for_each(|prefix| prefix.insert_str(0, reader.key_prefix()));
+        let foreign = options.foreign.iter().map(|prefix| format!("{}{prefix}", reader.key_prefix())).collect();
         Self {
             reader,
             options,
+            foreign,
             after: None,
             ended: false,
             visited: 0,
@@ -132,6 +136,7 @@ impl<'a> Scan<'a> {
             done: BTreeMap::new(),
             left_out: (0, None),
             read: BTreeSet::new(),
+            members: None,
         }
     }
 
@@ -140,17 +145,23 @@ impl<'a> Scan<'a> {
     /// # Errors
     ///
     /// [`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable) or
-    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured). The message names the server.
+    /// [`LockErrorKind::Misconfigured`](crate::LockErrorKind::Misconfigured). The message names the server. In a quorum,
+    /// the scan goes on without members that do not answer. It fails at its end if fewer than a majority answered.
     ///
     /// # Cancel safety
     ///
     /// Safe: the same batch is read again.
     pub async fn next(&mut self) -> Result<Option<Vec<LockEntry>>> {
         if self.ended {
-            return Ok(None);
+            let unknown = self.members.as_ref().filter(|members| !members.has_majority());
+            return unknown.map_or(Ok(None), |members| {
+                Err(members.undecided("too few members of the quorum answered to tell which locks are held"))
+            });
         }
-        if self.visited >= self.options.max_keys {
-            (self.truncated, self.ended) = (true, true);
+        let is_full = self.visited >= self.options.max_keys;
+        self.truncated |= is_full;
+        if is_full && self.members.is_none() {
+            self.ended = true;
             return Ok(None);
         }
         if self.visited > 0 {
@@ -158,11 +169,15 @@ impl<'a> Scan<'a> {
             clock.sleep_until(clock.now().after(self.options.pause)).await;
         }
         let store = self.reader.store.backend();
-        let page = store.scan(self.options.prefix.clone(), ScanOptions::BATCH, self.after.clone()).await?;
+        // A quorum returns what it knows of the keys that were visited.
+        let limit = if is_full { 0 } else { ScanOptions::BATCH };
+        let (prefix, foreign) = (self.options.prefix.clone(), Arc::clone(&self.foreign));
+        let page = store.scan_with_foreign(prefix, foreign, limit, self.after.clone()).await?;
         self.ended = page.next.is_none();
         self.after = page.next;
         self.visited += page.visited;
         self.read.insert(page.node);
+        self.members = page.members;
         self.jobs.extend(page.jobs);
         self.done.extend(page.done.into_iter().map(|(key, mark)| ((key, mark.version.clone()), mark)));
         let mut entries = Vec::new();
@@ -186,6 +201,13 @@ impl<'a> Scan<'a> {
     #[must_use]
     pub fn servers(&self) -> Vec<&str> {
         self.read.iter().map(String::as_str).collect()
+    }
+
+    /// Returns which members of a quorum were read so far, and how many jobs each has listed. After an error, the scan goes
+    /// on without that member. `None` if the store is not a quorum.
+    #[must_use]
+    pub fn members(&self) -> Option<&SyncReport<u64>> {
+        self.members.as_ref()
     }
 
     /// Returns the records of jobs with a period that were found so far, by the key of their lock. They exist even
@@ -221,7 +243,6 @@ impl<'a> Scan<'a> {
     }
 
     fn is_wanted(&self, entry: &LockEntry) -> bool {
-        entry.state != EntryState::Foreign
-            || self.options.foreign.iter().any(|prefix| entry.key.as_str().starts_with(prefix))
+        entry.state != EntryState::Foreign || self.foreign.iter().any(|prefix| entry.key.as_str().starts_with(prefix))
     }
 }

@@ -1,11 +1,9 @@
 //! Finds the servers behind a URL.
 
-use crate::api::connect::open;
-use crate::api::inspect::FleetReader;
 use lock_quorum::{Quorum, take_members};
 use lock_redis::RedisStore;
 use lock_redis::inspect::{Server, of_members, of_store};
-use lock_store::contract::backend::{AnyBackend, LockBackend as _};
+use lock_store::contract::backend::LockBackend as _;
 use lock_store::types::error::Result;
 use lock_store::types::options::Durability;
 use lock_store::types::url::StoreUrl;
@@ -71,33 +69,5 @@ impl Topology {
         }
         let majority = Some(quorum.list().majority);
         Ok(Self { kind: "quorum", durability: Durability::Master, majority, servers })
-    }
-}
-
-impl FleetReader {
-    /// Names the servers behind a URL, one by one: the members of a quorum, or the one store of any other URL.
-    ///
-    /// ```
-    /// use lock_core::inspect::FleetReader;
-    ///
-    /// let members = FleetReader::members("redlock://10.0.0.1,10.0.0.2,10.0.0.3")?;
-    /// assert_eq!(members[2].node(), "10.0.0.3:6379");
-    /// assert_eq!(FleetReader::members("redis://10.0.0.1")?.len(), 1);
-    /// # Ok::<(), lock_core::LockError>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// Like [`new`](Self::new).
-    pub fn members(url: &str) -> Result<Vec<Self>> {
-        let mut url = StoreUrl::read(url);
-        let prefix = url.take_key_prefix()?;
-        if !url.is_quorum() {
-            return Ok(vec![Self::of(open(url)?.0).within(prefix.as_deref())]);
-        }
-        // Finds mistakes in the list as a whole.
-        Quorum::read(url.clone())?;
-        let members = take_members(&mut url)?.into_iter().map(AnyBackend::new);
-        Ok(members.map(|member| Self::of(member).within(prefix.as_deref())).collect())
     }
 }

@@ -268,7 +268,7 @@ impl LockManager {
     /// # async fn demo(locks: LockManager) -> Result<(), LockError> {
     /// let report = locks.sync("lock:user:42").await?;
     /// for node in &report.nodes {
-    ///     println!("{}: {:?}", node.node, node.holder);
+    ///     println!("{}: {:?}", node.node, node.answer);
     /// }
     /// # Ok(())
     /// # }

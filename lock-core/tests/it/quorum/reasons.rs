@@ -132,7 +132,7 @@ async fn callers_that_meet_at_servers_that_restarted_are_told_so() {
             servers.iter().all(|server| server.command(&["PING"]).text() == "PONG")
         })
         .await;
-        while locks.sync("k").await.unwrap().nodes.iter().any(|node| node.holder.is_err()) {}
+        while locks.sync("k").await.unwrap().nodes.iter().any(|node| node.answer.is_err()) {}
     }
     for round in 0..12 {
         let wait = 250 * MS + 70 * MS * round;

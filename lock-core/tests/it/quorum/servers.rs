@@ -396,7 +396,7 @@ async fn a_member_that_lacks_our_user_is_named_and_the_others_are_enough() {
     let guard = locks.lock("k").with_ttl(TTL).with_wait(LONG).await.unwrap();
     // Nor may it have had the time to refuse.
     let error = loop {
-        let error = locks.sync("k").await.unwrap().nodes.remove(0).holder.unwrap_err();
+        let error = locks.sync("k").await.unwrap().nodes.remove(0).answer.unwrap_err();
         match error.kind() {
             LockErrorKind::Unavailable => {}
             _ => break error,

@@ -38,7 +38,7 @@ pub(crate) fn text(key: &LockKey, found: &Findings) -> String {
     if let Some(votes) = &found.stored.votes {
         line("grants", votes.grants());
     }
-    for text in found.stored.votes.iter().flat_map(|votes| votes.view.strays()) {
+    for text in found.stored.votes.iter().flat_map(|votes| votes.seen.strays()) {
         line("beware", text);
     }
     for text in blocked::lines(key, &found.stored.blocked) {
@@ -64,9 +64,9 @@ pub(crate) fn text(key: &LockKey, found: &Findings) -> String {
     // The first line of the table is that of its headings, which are empty.
     let headline = match &found.stored.votes {
         None => visible(&headline(key, found)),
-        Some(votes) => match votes.held_at() {
-            Some(members) => visible(&headline(key, found)) + &members,
-            None => votes.summary(key),
+        Some(votes) => match votes.seen.held() {
+            Some(_) => visible(&headline(key, found)) + &votes.seen.at(),
+            None => votes.seen.summary(),
         },
     };
     headline + &table.render()
@@ -192,7 +192,7 @@ fn named(hosts: &BTreeSet<String>) -> String {
 fn force(entry: &LockEntry, found: &Findings) -> String {
     let token = found.hold().map(|hold| format!(" (its token is {})", hold.token)).unwrap_or_default();
     let free = format!("it is free by itself in {}", record::lease_left(entry));
-    if found.stored.votes.as_ref().is_some_and(|votes| votes.end() == End::Unavailable) {
+    if found.stored.votes.as_ref().is_some_and(|votes| votes.seen.end() == End::Unavailable) {
         return "not before more members answer: nobody can tell whether it is held, and none is granted".to_owned();
     }
     if let Some(pin) = &entry.holder.kept_by {
@@ -250,7 +250,7 @@ pub(crate) fn json(key: &LockKey, found: &Findings) -> Value {
         document["force"] = json!({ "advice": force(entry, found), "command": release_command(entry) });
     }
     if let Some(votes) = &found.stored.votes {
-        votes.add_to(&mut document, key);
+        votes.add_to(&mut document);
     }
     blocked::add_to(&mut document, &found.stored.blocked);
     document["job"] = found.stored.job.as_ref().map(job::json).into();

@@ -12,7 +12,6 @@ use std::collections::BTreeSet;
 
 use lock_core::inspect::LockEntry;
 use lock_core::{HolderInfo, LockKey};
-use tokio::task::JoinSet;
 
 use crate::args::address::Address;
 use crate::commands::why::findings::Findings;
@@ -41,7 +40,7 @@ pub(crate) async fn why(store: &Store<'_>, key: &LockKey, views: &[Address], out
         out.line(&answer::text(key, &found))?;
     }
     Ok(match &found.stored.votes {
-        Some(votes) => votes.end(),
+        Some(votes) => votes.seen.end(),
         None if found.stored.entry.is_some() => End::Ok,
         None => End::NotFound,
     })
@@ -51,26 +50,15 @@ async fn look(store: &Store<'_>, key: &LockKey, views: &[Address]) -> Result<Fin
     let stored = store.read(key).await?;
     let infos = stored.entry.iter().filter_map(|entry| entry.holder.info.as_ref());
     let infos: Vec<&HolderInfo> = infos.chain(stored.queue.iter().filter_map(|waiter| waiter.info.as_ref())).collect();
-    let mut looks = JoinSet::new();
-    for address in addresses(views, &infos) {
+    let ask = |address: String| {
         let key = key.as_str().to_owned();
-        looks.spawn(async move {
-            let seen = view::look(&address, &key).await;
-            (address, seen)
-        });
-    }
-    let (mut views, mut unread) = (Vec::new(), Vec::new());
-    for (address, seen) in looks.join_all().await {
-        match seen {
-            Ok(view) => views.push(view),
-            Err(why) => unread.push((address, why)),
-        }
-    }
+        async move { view::look(&address, &key).await }
+    };
+    let (mut views, unread) = view::each(addresses(views, &infos), ask).await;
     views.sort_by(|one, two| one.address.cmp(&two.address));
     // Two addresses may lead to one process, which must not be counted twice.
     let mut known = BTreeSet::new();
     views.retain(|view| known.insert((view.host.clone(), view.pid)));
-    unread.sort();
     Ok(Findings { stored, views, unread })
 }
 

@@ -1,23 +1,23 @@
-//! Asks the store about a key: one server, or the members of a quorum.
+//! Asks the store about a key.
 
-use lock_core::inspect::{FleetReader, LockEntry, Topology, Waiter};
+use lock_core::inspect::{EntryState, FleetReader, LockEntry, Topology, Waiter};
 use lock_core::store::JobRecord;
 use lock_core::{Clock, LockKey, Timestamp};
 
 use crate::commands::why::blocked::{self, Walk};
 use crate::commands::why::votes::Votes;
 use crate::end::Failure;
-use crate::members::{Joint, Members, Question, Verdict, View};
+use crate::members::Seen;
 
-/// Whom to ask.
-pub(crate) enum Store<'a> {
-    One(&'a FleetReader),
-    Quorum { members: &'a Members, url: &'a str },
+/// The store, and the URL that names its servers.
+pub(crate) struct Store<'a> {
+    pub(crate) fleet: &'a FleetReader,
+    pub(crate) url: &'a str,
 }
 
 /// What was read.
 pub(crate) struct Stored {
-    /// `None` if it is free.
+    /// `None` if it is free, or if only a minority of a quorum has it.
     pub(crate) entry: Option<LockEntry>,
     /// When the entry was read.
     pub(crate) read_at: Timestamp,
@@ -32,48 +32,27 @@ pub(crate) struct Stored {
 
 impl Store<'_> {
     pub(crate) async fn read(&self, key: &LockKey) -> Result<Stored, Failure> {
-        match self {
-            Self::One(fleet) => {
-                let entry = fleet.entry(key).await?;
-                Ok(Stored {
-                    entry,
-                    read_at: Clock::system().now(),
-                    queue: fleet.waiters(key).await?,
-                    job: fleet.job(key).await?,
-                    blocked: blocked::walk(fleet, key).await?,
-                    votes: None,
-                })
+        let seen = Seen::read(self.fleet, key).await?;
+        let (entry, read_at) = (taken(&seen), Clock::system().now());
+        let (queue, job) = (self.fleet.waiters(key).await?, seen.job(self.fleet).await?);
+        let (blocked, votes) = match &seen.members {
+            None => (blocked::walk(self.fleet, key).await?, None),
+            // A quorum is not told what its holders wait for.
+            Some(_) => {
+                let topology = Topology::read(self.url).await.map_err(Failure::Url)?;
+                (Walk::default(), Some(Votes { seen, topology }))
             }
-            Self::Quorum { members, url } => {
-                // Neither keeps a queue, nor is it told what its holders wait for.
-                let (view, topology) = tokio::join!(look(members, key), Topology::read(url));
-                let topology = topology.map_err(Failure::Url)?;
-                Ok(Stored {
-                    entry: held(&view),
-                    read_at: Clock::system().now(),
-                    queue: Vec::new(),
-                    job: view.together().jobs.pop().map(|(_, job)| job),
-                    blocked: Walk::default(),
-                    votes: Some(Votes { view, topology }),
-                })
-            }
-        }
+        };
+        Ok(Stored { entry, read_at, queue, job, blocked, votes })
     }
 
     /// Reads again who has it.
     pub(crate) async fn entry(&self, key: &LockKey) -> Result<Option<LockEntry>, Failure> {
-        Ok(match self {
-            Self::One(fleet) => fleet.entry(key).await?,
-            Self::Quorum { members, .. } => held(&look(members, key).await),
-        })
+        Ok(taken(&Seen::read(self.fleet, key).await?))
     }
 }
 
-async fn look(members: &Members, key: &LockKey) -> View {
-    members.ask(&Question::One { key: key.clone(), owners: true }).await
-}
-
-/// Returns what a majority has, or may have: what fewer have is nobody's.
-fn held(view: &View) -> Option<LockEntry> {
-    view.joint().filter(|joint| joint.verdict != Verdict::Minority).map(|joint| Joint::whole(&joint))
+/// Returns what is held, or may be held.
+fn taken(seen: &Seen) -> Option<LockEntry> {
+    seen.entry.clone().filter(|entry| entry.state != EntryState::Minority)
 }

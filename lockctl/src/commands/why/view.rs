@@ -1,5 +1,6 @@
 //! Asks a process for its live view.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Empty, Limited};
@@ -10,6 +11,7 @@ use hyper_util::rt::TokioIo;
 use lock_core::{Clock, Timestamp};
 use serde_json::Value;
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 
 use crate::args::address::target;
 
@@ -51,6 +53,30 @@ pub(crate) struct Hold {
 pub(crate) struct Wait {
     pub(crate) site: String,
     pub(crate) age: Duration,
+}
+
+/// Asks every address at once. Returns the answers, and each address that was not read, with the reason.
+pub(crate) async fn each<T: Send + 'static, F>(
+    addresses: BTreeSet<String>,
+    ask: impl Fn(String) -> F,
+) -> (Vec<T>, Vec<(String, String)>)
+where
+    F: Future<Output = Result<T, String>> + Send + 'static,
+{
+    let mut looks = JoinSet::new();
+    for address in addresses {
+        let answer = ask(address.clone());
+        looks.spawn(async move { (address, answer.await) });
+    }
+    let (mut read, mut unread) = (Vec::new(), Vec::new());
+    for (address, answer) in looks.join_all().await {
+        match answer {
+            Ok(answer) => read.push(answer),
+            Err(why) => unread.push((address, why)),
+        }
+    }
+    unread.sort();
+    (read, unread)
 }
 
 /// Reads what a process shows of a key. The error says why it cannot be told.

@@ -2,49 +2,32 @@
 
 use std::time::Duration;
 
-use lock_core::LockKey;
+use lock_core::NodeReport;
 use lock_core::inspect::{EntryState, LockEntry, Server, Topology};
 use serde_json::{Value, json};
 
 use crate::commands::topology;
-use crate::end::End;
-use crate::members::{Joint, Verdict, View, is_same};
+use crate::members::Seen;
 use crate::record;
 use lock_core::store::text::human;
 
 pub(crate) struct Votes {
-    pub(crate) view: View,
+    pub(crate) seen: Seen,
     pub(crate) topology: Topology,
 }
 
 impl Votes {
-    pub(crate) fn end(&self) -> End {
-        self.view.end_of(self.view.joint().as_ref())
-    }
-
-    /// Returns by how many members a lock is held, in words; `None` if it is not known to be held.
-    pub(crate) fn held_at(&self) -> Option<String> {
-        let joint = self.view.joint().filter(|joint| joint.verdict == Verdict::Majority)?;
-        Some(format!(", at {} of {} members", joint.count, self.view.nodes.len()))
-    }
-
-    /// Says in one sentence whether it is held.
-    pub(crate) fn summary(&self, key: &LockKey) -> String {
-        self.view.summary(key, self.view.joint().as_ref())
-    }
-
     /// Says of each member what it has, and whether it grants.
     pub(crate) fn members(&self) -> Vec<String> {
-        let joint = self.view.joint();
-        let said = self.view.nodes.iter().zip(&self.view.said).enumerate();
-        let member = |(at, (node, said)): (usize, (&String, &Result<_, _>))| match said {
+        let members = self.seen.members.iter().flat_map(|members| &members.nodes).enumerate();
+        let member = |(at, NodeReport { node, answer, .. }): (usize, &NodeReport<Option<LockEntry>>)| match answer {
             Err(error) => format!("{node}: no answer: {error}"),
-            Ok(_) => {
-                let has = has(joint.as_ref(), at);
+            Ok(entry) => {
+                let has = has(&self.seen, entry.as_ref());
                 format!("{node}: {has}{}", self.topology.servers.get(at).map(vote).unwrap_or_default())
             }
         };
-        said.map(member).collect()
+        members.map(member).collect()
     }
 
     /// Says whether the members grant locks.
@@ -53,14 +36,9 @@ impl Votes {
     }
 
     /// Adds what the members say.
-    pub(crate) fn add_to(&self, document: &mut Value, key: &LockKey) {
-        let joint = self.view.joint();
-        match &joint {
-            Some(joint) => document["state"] = json!(joint.state()),
-            None if self.end() == End::Unavailable => document["state"] = json!("unknown"),
-            None => {}
-        }
-        self.view.identify(document, key, joint.as_ref(), true);
+    pub(crate) fn add_to(&self, document: &mut Value) {
+        document["state"] = self.seen.json(true)["state"].take();
+        self.seen.identify(document, true);
         let members = document["members"].as_array_mut().into_iter().flatten();
         for (member, server) in members.zip(&self.topology.servers) {
             topology::add_vote(member, server);
@@ -70,13 +48,11 @@ impl Votes {
 }
 
 /// Says what one member has.
-fn has(joint: Option<&Joint<'_>>, at: usize) -> String {
-    let Some((joint, entry)) = joint.and_then(|joint| Some((joint, joint.at[at]?))) else {
-        return match joint {
-            Some(joint) if joint.verdict == Verdict::Majority => {
-                "does not have it, until the next renewal gives it the claim again".to_owned()
-            }
-            _ => "free".to_owned(),
+fn has(seen: &Seen, entry: Option<&LockEntry>) -> String {
+    let Some(entry) = entry else {
+        return match seen.held() {
+            Some(_) => "does not have it, until the next renewal gives it the claim again".to_owned(),
+            None => "free".to_owned(),
         };
     };
     let lease = match (entry.is_without_ttl(), entry.renewed_ago()) {
@@ -84,8 +60,8 @@ fn has(joint: Option<&Joint<'_>>, at: usize) -> String {
         (_, Some(ago)) => format!("{} left, renewed {} ago", record::lease_left(entry), human(ago)),
         (_, None) => format!("{} left", record::lease_left(entry)),
     };
-    let who = match joint.verdict {
-        Verdict::Majority if is_same(entry, joint.entry) => "has it".to_owned(),
+    let who = match seen.held() {
+        Some(held) if held.has_holder_of(entry) => "has it".to_owned(),
         _ => format!("has it for {}", holder(entry)),
     };
     format!("{who}, {lease}")

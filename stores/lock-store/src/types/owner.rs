@@ -354,17 +354,32 @@ pub const LEASE: &str = "lease ";
 #[must_use]
 pub fn lease_of_site(site: &str) -> Option<(&str, &str)> {
     let text = site.strip_prefix(LEASE)?;
-    match text.split_once(' ') {
-        Some((holder, reason)) => Some((holder.strip_suffix(':')?, reason)),
-        None => Some((text, "")),
-    }
+    let Some((holder, reason)) = text.split_once(' ') else { return Some((text, "")) };
+    Some((holder.strip_suffix(':')?, reason))
+}
+
+/// Reads at what age a command under `lockctl run` counts as stuck, if its call site says so: `… (stuck after 60s)`.
+#[doc(hidden)]
+#[must_use]
+pub fn command_of_site(site: &str) -> Option<Option<Duration>> {
+    let command = site.strip_prefix("lockctl run ")?;
+    let (_, age) = command.rsplit_once(" (stuck after ").unwrap_or_default();
+    Some(age.strip_suffix("s)").and_then(|seconds| seconds.parse().ok()).map(Duration::from_secs))
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
 
-    use super::OwnerId;
+    use super::{OwnerId, command_of_site};
+
+    #[test]
+    fn a_command_says_when_it_is_stuck_or_nothing() {
+        let after = |site| command_of_site(site).map(|after| after.map(|after| after.as_secs()));
+        assert_eq!(after("lockctl run backup.sh (stuck after 7200s)"), Some(Some(7200)));
+        assert_eq!((after("lockctl run odd (stuck after ever)"), after("lockctl run x")), (Some(None), Some(None)));
+        assert_eq!(after("shop::charge"), None);
+    }
 
     #[test]
     fn none_is_given_twice() {

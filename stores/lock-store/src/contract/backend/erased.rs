@@ -122,11 +122,16 @@ twin! {
     }
     inspector: Inspector {
         async fn scan(prefix: String => &prefix, limit: u32 => limit, after: Option<ScanPosition> => after.as_ref()) -> Result<ScanPage>;
+        async fn scan_with_foreign(
+            prefix: String => &prefix, foreign: Arc<[String]> => &foreign, limit: u32 => limit,
+            after: Option<ScanPosition> => after.as_ref()
+        ) -> Result<ScanPage>;
         async fn entry(key: LockKey => &key) -> Result<Option<LockEntry>>;
         async fn waiters(key: LockKey => &key) -> Result<Vec<Waiter>>;
         async fn revoke(key: LockKey => &key, revocation: Revocation => &revocation) -> Result<Freed>;
         async fn sharers(key: LockKey => &key) -> Result<Vec<FleetHolder>>;
         async fn job(key: LockKey => &key) -> Result<Option<JobRecord>>;
+        async fn members(key: LockKey => &key) -> Result<Option<SyncReport<Option<LockEntry>>>>;
         async fn keeper(key: LockKey => &key) -> Result<Option<AnyBackend>>;
     }
     doctor: Doctor {

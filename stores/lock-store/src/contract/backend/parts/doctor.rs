@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::future::Future;
+use std::sync::Arc;
 
 /// The part of a store that examines its servers, settings and permissions. `lockctl doctor` asks it, for operators who
 /// set up or repair a store. A store without this part reports that it examines nothing, which is a finding too.
@@ -33,13 +34,15 @@ pub struct Finding {
     pub says: String,
     /// The remedy: what to set or to run. `None` if no action is needed.
     pub remedy: Option<String>,
+    /// The member of a quorum that was examined.
+    pub node: Option<Arc<str>>,
 }
 
 impl Finding {
     /// Reports that something works.
     #[must_use]
     pub fn works(subject: impl Into<Cow<'static, str>>, says: impl Into<String>) -> Self {
-        Self { subject: subject.into(), grade: FindingGrade::Works, says: says.into(), remedy: None }
+        Self { subject: subject.into(), grade: FindingGrade::Works, says: says.into(), remedy: None, node: None }
     }
 
     /// Reports that something is lost or may be lost, although locks can be taken.

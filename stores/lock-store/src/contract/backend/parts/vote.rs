@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::contract::backend::AcquireRequest;
-use crate::types::error::Result;
+use crate::types::error::{LockError, Result};
 use crate::types::fencing::FencingToken;
 use crate::types::options::MAX_TTL;
 use crate::types::owner::Holder;
@@ -122,7 +122,7 @@ impl MemberList {
     }
 }
 
-/// The answers of all nodes of a store about one key. Made by `LockManager::sync`.
+/// The answers of all nodes of a store to one question. `LockManager::sync` asks who holds a key.
 ///
 /// ```
 /// use lock_core::{Holder, NodeReport, SyncReport};
@@ -130,67 +130,81 @@ impl MemberList {
 /// let taken = || Ok(Some(Holder::foreign(None)));
 /// let nodes = [("a", taken()), ("b", taken()), ("c", Ok(None))].map(|(node, holder)| NodeReport::new(node, holder));
 /// let report = SyncReport::new(nodes.into(), 2);
-/// assert!(report.holder().is_some() && !report.is_in_sync());
+/// assert!(report.has_majority() && report.holder().is_some() && !report.is_in_sync());
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct SyncReport {
+pub struct SyncReport<T = Option<Holder>> {
     /// One entry for each node, in the order of the store's list.
-    pub nodes: Vec<NodeReport>,
+    pub nodes: Vec<NodeReport<T>>,
     /// How many nodes must agree.
     pub majority: usize,
 }
 
-/// The answer of one node about a key.
-///
-/// ```
-/// use lock_core::NodeReport;
-///
-/// let free = NodeReport::new("10.0.0.7:6379", Ok(None));
-/// assert!(free.holder.is_ok_and(|holder| holder.is_none()));
-/// ```
+/// The answer of one node. See the example of [`SyncReport`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct NodeReport {
+pub struct NodeReport<T = Option<Holder>> {
     /// The node, without credentials.
-    pub node: String,
-    /// The holder of the key there, or why the node could not be asked.
-    pub holder: Result<Option<Holder>>,
+    pub node: Arc<str>,
+    /// The holder of the key there, or another answer. An error says why the answer is unknown.
+    pub answer: Result<T>,
 }
 
-impl SyncReport {
+impl<T> SyncReport<T> {
     /// Makes a report.
     #[must_use]
-    pub fn new(nodes: Vec<NodeReport>, majority: usize) -> Self {
+    pub fn new(nodes: Vec<NodeReport<T>>, majority: usize) -> Self {
         Self { nodes, majority }
     }
 
+    /// Returns the answers that are known.
+    pub fn known(&self) -> impl Iterator<Item = &T> {
+        self.nodes.iter().filter_map(|node| node.answer.as_ref().ok())
+    }
+
+    /// Returns whether a majority of the nodes answered.
+    #[must_use]
+    pub fn has_majority(&self) -> bool {
+        self.known().count() >= self.majority
+    }
+
+    /// Returns the error of a question that the answers do not decide. It names each node without an answer. If so many
+    /// nodes refuse for good that the others are not a majority, it is their error.
+    #[must_use]
+    pub fn undecided(&self, says: &str) -> LockError {
+        let errors = || self.nodes.iter().filter_map(|node| Some((&node.node, node.answer.as_ref().err()?)));
+        let refusals: Vec<_> = errors().map(|(_, error)| error).filter(|error| !error.is_transient()).collect();
+        if refusals.len() > self.nodes.len() - self.majority {
+            return refusals[0].clone();
+        }
+        let said: Vec<String> = errors().map(|(node, error)| format!("{node}: {error}")).collect();
+        LockError::unavailable(format!("{says} ({})", said.join("; ")))
+    }
+}
+
+impl SyncReport {
     /// Returns the holder that a majority of the nodes names, if there is one.
     #[must_use]
     pub fn holder(&self) -> Option<&Holder> {
-        let named = |node: &NodeReport| node.holder.as_ref().ok().and_then(Option::as_ref).cloned();
-        let holders: Vec<Holder> = self.nodes.iter().filter_map(named).collect();
-        let agree = |one: &Holder| holders.iter().filter(|other| other.owner == one.owner).count() >= self.majority;
-        let found = holders.iter().find(|one| agree(one))?.owner;
-        self.nodes.iter().filter_map(|node| node.holder.as_ref().ok()?.as_ref()).find(|holder| holder.owner == found)
+        let holders = || self.known().flatten();
+        let count = |one: &Holder| holders().filter(|other| other.owner == one.owner).count();
+        holders().find(|one| count(one) >= self.majority)
     }
 
     /// Returns whether all nodes answered, with the same holder.
     #[must_use]
     pub fn is_in_sync(&self) -> bool {
-        let said = |node: &NodeReport| match &node.holder {
-            Ok(holder) => Some(holder.as_ref().map(|holder| holder.owner)),
-            Err(_) => None,
-        };
-        let first = self.nodes.first().and_then(said);
-        first.is_some() && self.nodes.iter().all(|node| said(node) == first)
+        let owner = |holder: &Option<Holder>| holder.as_ref().map(|holder| holder.owner);
+        let first = self.known().next().map(owner);
+        first.is_some() && self.nodes.iter().all(|node| node.answer.as_ref().ok().map(owner) == first)
     }
 }
 
-impl NodeReport {
+impl<T> NodeReport<T> {
     /// Makes the report of one node.
     #[must_use]
-    pub fn new(node: impl Into<String>, holder: Result<Option<Holder>>) -> Self {
-        Self { node: node.into(), holder }
+    pub fn new(node: impl Into<Arc<str>>, answer: Result<T>) -> Self {
+        Self { node: node.into(), answer }
     }
 }

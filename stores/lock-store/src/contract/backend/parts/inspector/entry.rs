@@ -1,7 +1,9 @@
 //! One lock, as it is read from its store.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use crate::contract::backend::SyncReport;
 use crate::types::key::LockKey;
 use crate::types::mode::Mode;
 use crate::types::owner::Holder;
@@ -56,6 +58,8 @@ pub struct LockEntry {
     pub pinned_by: Option<String>,
     /// Details that only this store knows, each with a name for people and programs: `("pinned by", "pid 7, for 3s")`.
     pub details: Vec<(&'static str, String)>,
+    /// The answer of each member, if the store is a quorum.
+    pub members: Option<Arc<SyncReport<Option<Self>>>>,
 }
 
 /// The kind of holder of a lock that is not free.
@@ -76,6 +80,10 @@ pub enum EntryState {
     Kept,
     /// A client of the classic protocol, or another program that wrote a string there.
     Foreign,
+    /// Fewer members of a quorum than a majority have it, so nobody holds it.
+    Minority,
+    /// Members of a quorum that gave no answer decide whether it is held.
+    Unknown,
 }
 
 impl EntryState {
@@ -87,6 +95,8 @@ impl EntryState {
             Self::Shared => "shared",
             Self::Kept => "kept",
             Self::Foreign => "foreign",
+            Self::Minority => "minority",
+            Self::Unknown => "unknown",
         }
     }
 }
@@ -119,7 +129,14 @@ impl LockEntry {
             pinned_for: None,
             pinned_by: None,
             details: Vec::new(),
+            members: None,
         }
+    }
+
+    /// Returns whether two members of a quorum have the lock of the same holder.
+    #[must_use]
+    pub fn has_holder_of(&self, other: &Self) -> bool {
+        self.holder.owner == other.holder.owner && self.foreign_value == other.foreign_value
     }
 
     /// Returns how long ago the lease was renewed, or granted if it was not renewed since. A holder renews after a

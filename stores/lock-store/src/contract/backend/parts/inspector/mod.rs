@@ -7,7 +7,7 @@ mod revocation;
 
 use std::future::Future;
 
-use crate::contract::backend::{AnyBackend, Freed, JobRecord};
+use crate::contract::backend::{AnyBackend, Freed, JobRecord, SyncReport};
 use crate::types::error::Result;
 use crate::types::key::LockKey;
 
@@ -27,7 +27,7 @@ pub trait Inspector: Send + Sync {
     /// Reads the next page of a walk through the locks whose keys begin with `prefix`, in any order. The walk starts at
     /// the beginning, or after a position that an earlier page gave.
     ///
-    /// About `limit` keys are visited. A lock that is held during the whole walk is in at least one of its pages. A
+    /// About `limit` keys are visited. With a limit of 0, a quorum visits none and returns the locks that it knows. A lock that is held during the whole walk is in at least one of its pages. A
     /// lock that is taken or freed during the walk may be missing. A page may be empty although others follow.
     fn scan(
         &self,
@@ -36,7 +36,21 @@ pub trait Inspector: Send + Sync {
         after: Option<&ScanPosition>,
     ) -> impl Future<Output = Result<ScanPage>> + Send;
 
-    /// Reads one lock. `None` if it is free.
+    /// Reads a page for a caller that counts strings of other clients only below these prefixes. A quorum compares only
+    /// those between its members. It returns the others as one member has them.
+    fn scan_with_foreign(
+        &self,
+        prefix: &str,
+        foreign: &[String],
+        limit: u32,
+        after: Option<&ScanPosition>,
+    ) -> impl Future<Output = Result<ScanPage>> + Send {
+        let _ = foreign;
+        self.scan(prefix, limit, after)
+    }
+
+    /// Reads one lock. `None` if it is free. A quorum also returns a lock that fewer members than a majority have, with
+    /// that [state](EntryState).
     fn entry(&self, key: &LockKey) -> impl Future<Output = Result<Option<LockEntry>>> + Send;
 
     /// Lists the waiters in the queue of a key, in order of arrival, at most about a thousand. A store without a queue
@@ -59,6 +73,13 @@ pub trait Inspector: Send + Sync {
     /// Reads the record of a job, like [`JobRecords`](crate::JobRecords), but with only the permissions that the rest
     /// of this part needs. A store that remembers no jobs returns `None`.
     fn job(&self, key: &LockKey) -> impl Future<Output = Result<Option<JobRecord>>> + Send {
+        let _ = key;
+        async { Ok(None) }
+    }
+
+    /// Reads what each member says about a key, if this store is a quorum. A member that does not answer costs the others
+    /// nothing.
+    fn members(&self, key: &LockKey) -> impl Future<Output = Result<Option<SyncReport<Option<LockEntry>>>>> + Send {
         let _ = key;
         async { Ok(None) }
     }

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::contract::backend::{DoneMark, JobRecord, LockEntry};
+use crate::contract::backend::{DoneMark, JobRecord, LockEntry, SyncReport};
 use crate::types::key::LockKey;
 
 /// The result of one step of a walk. Made by [`Inspector::scan`](crate::Inspector::scan).
@@ -34,13 +34,16 @@ pub struct ScanPage {
     pub visited: u64,
     /// Where the walk continues. `None` at the end.
     pub next: Option<ScanPosition>,
+    /// Of a quorum: how many jobs each member has listed so far. After an error, the walk goes on without that member.
+    pub members: Option<SyncReport<u64>>,
 }
 
 impl ScanPage {
     /// Begins an empty page, which is the last one.
     #[must_use]
     pub fn new(node: impl Into<String>) -> Self {
-        Self { entries: Vec::new(), jobs: Vec::new(), done: Vec::new(), node: node.into(), visited: 0, next: None }
+        let (entries, jobs, done) = (Vec::new(), Vec::new(), Vec::new());
+        Self { entries, jobs, done, node: node.into(), visited: 0, next: None, members: None }
     }
 }
 
