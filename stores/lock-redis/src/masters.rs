@@ -116,14 +116,17 @@ impl Masters {
     /// failure says which key it is about.
     ///
     /// This future is made for every lock: what a failure needs waits on the heap.
-    pub(crate) async fn run<O: Operation>(&self, operation: O) -> Result<O::Answer> {
-        let answer = match self {
-            Self::One(node) => operation.at(node, Way::default()).await,
-            Self::Cluster(cluster) => Box::pin(cluster.run(&operation)).await,
-        };
-        match answer {
-            Ok(answer) => Ok(answer),
-            Err(error) => Err(Box::pin(self.explain(error, operation.lock(), operation.version())).await),
+    #[expect(clippy::manual_async_fn, reason = "the future of an async fn would hold the operation twice")]
+    pub(crate) fn run<O: Operation>(&self, operation: O) -> impl Future<Output = Result<O::Answer>> + Send {
+        async move {
+            let answer = match self {
+                Self::One(node) => operation.at(node, Way::default()).await,
+                Self::Cluster(cluster) => Box::pin(cluster.run(&operation)).await,
+            };
+            match answer {
+                Ok(answer) => Ok(answer),
+                Err(error) => Err(Box::pin(self.explain(error, operation.lock(), operation.version())).await),
+            }
         }
     }
 

@@ -6,25 +6,25 @@ use crate::checker::scripts::Swaps;
 #[rustfmt::skip]
 pub(super) const ALL: &[(&str, Swaps)] = &[
     ("holders whose lease is over are taken out", &[
-        ("local ended, units, refused = take_out(text(-math.floor(now / 1000)), now)", "local ended, units, refused = 0, 0"),
+        ("local ended, units, refused = take_out(-math.floor(now / 1000), now)", "local ended, units, refused = 0, 0"),
     ]),
     ("a lease that is over frees its units", &[
         ("give_back(units, false, value, used, now)", "give_back(0, true, value, used, now)"),
     ]),
     ("a lease that has just ended is over", &[
-        ("take_out(text(-math.floor(now / 1000)), now)", "take_out(text(-math.floor(now / 1000) + 100), now)"),
+        ("take_out(-math.floor(now / 1000), now)", "take_out(-math.floor(now / 1000) + 100, now)"),
     ]),
     ("K lasts as long as the last lease, after a departure", &[("'PXAT', text(ends)", "'PX', '30'")]),
     ("whoever joins raises the expiry of K", &[
-        ("    value, used, refused = write_phase(used + units, value, used, now)\n",
-         "    local left = call('PTTL', LOCK)\n    value, used, refused = write_phase(used + units, value, used, now)\n    if left > 0 then call('PEXPIRE', LOCK, text(left)) end\n"),
+        ("  value, used, refused = write_phase(used + units, value, used, now)\n",
+         "  local left = call('PTTL', LOCK)\n  value, used, refused = write_phase(used + units, value, used, now)\n  if left > 0 then call('PEXPIRE', LOCK, text(left)) end\n"),
     ]),
     ("a renewal raises the expiry of K", &[
         ("return (select(3, write_phase(used, value, used, now)))", "return"),
     ]),
     ("what is left of a phase does not count in the next", &[
-        ("local more = not value and select(3, take_out('-inf', now))", "local more = false"),
-        ("local refused = select(3, take_out('-inf', now))\n    if refused then\n      return false", "local refused\n    if refused then\n      return false"),
+        ("local more = not value and select(3, take_out(-math.huge, now))", "local more = false"),
+        ("local refused = select(3, take_out(-math.huge, now))\n    if refused then\n      return false", "local refused\n    if refused then\n      return false"),
     ]),
     ("nobody passes a writer that can be told", &[("return 'blocked', value, used, other\n        end", "end")]),
     ("newcomers stay behind who is blocked", &[

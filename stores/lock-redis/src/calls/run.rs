@@ -64,7 +64,7 @@ impl<A: Send> Operation for Step<'_, A> {
     }
 
     fn at(&self, node: &Node, way: Way) -> impl Future<Output = Result<A>> + Send {
-        step(node, self, way)
+        Box::pin(step(node, self, way))
     }
 }
 

@@ -117,6 +117,12 @@ local function holds(owner, used)
   return used and (score_of(owner) or 0) < 0
 end
 
+-- Returns whether a claim stands first that certainly shares K. Takes nothing out: a renewal may replace a lease that cannot be.
+local function is_led(now)
+  local owner, score = front()[1], first[2]
+  return score and score < 0 and -score - now / 1000 <= DAY and is_owner(owner)
+end
+
 -- Returns when the last lease of the phase ends, server ms; or nothing, and why that is not known, or nobody shares K.
 -- Takes out who cannot share it: no claim has such a name, or such a lease.
 local function phase_end(now)

@@ -154,10 +154,10 @@ local function read_live(now, value)
   if ended then
     -- One whose lease is over may never have been counted.
     value, used = give_back(units, false, value, used, now)
-  elseif not refused then
+  elseif not refused and not is_led(now) and call('PTTL', LOCK) < 0 then
+    -- Another program removed its expiry, which ends the phase.
     local ends, unknown = phase_end(now)
-    if not ends and not unknown and call('PTTL', LOCK) < 0 then
-      -- Another program removed its expiry, which ends the phase.
+    if not ends and not unknown then
       call('DEL', LOCK)
       value, used, ended = false, nil, true
     end
