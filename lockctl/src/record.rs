@@ -270,7 +270,7 @@ pub(crate) fn release_command(entry: &LockEntry) -> Option<String> {
 
 /// Says when that command may be used.
 pub(crate) fn release_hint(command: &str) -> String {
-    format!("\nto force it free, if its process is gone or all that it writes to checks fencing tokens:\n  {command}")
+    format!("\nto force it free, if its holder is gone or all that it writes to checks fencing tokens:\n  {command}")
 }
 
 /// Returns the value that a foreign client wrote, if it was read completely.

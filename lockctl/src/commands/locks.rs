@@ -83,6 +83,7 @@ fn details(entry: &LockEntry, job: Option<&JobRecord>) -> String {
         if !reason.is_empty() {
             line("reason", reason.to_owned());
         }
+        line("ends", "with `lockctl release --holder` and this name, or when its time is up".to_owned());
         line("taken by", entry.holder.info.as_ref().map_or_else(String::new, record::process));
     } else if let Some(info) = &entry.holder.info {
         line("call site", info.site.to_string());
@@ -97,7 +98,11 @@ fn details(entry: &LockEntry, job: Option<&JobRecord>) -> String {
         line("job", job::sentence(job));
     }
     if entry.state == EntryState::Held {
-        line("token", "known to the holder's process alone; its live view /locks shows it".to_owned());
+        let unknown = match of_site(entry.holder.site()) {
+            Some(_) => "not kept by this store; `lockctl renew` draws one and prints it",
+            None => "known to the holder's process alone; its live view /locks shows it",
+        };
+        line("token", entry.holder.token.map_or_else(|| unknown.to_owned(), |token| token.to_string()));
     }
     if let Some(owner) = entry.holder.owner {
         line("owner", record::owner(owner, true));

@@ -51,6 +51,8 @@ fn a_deploy_of_several_steps(url: &str) {
         let told = ctl(command).stdout;
         assert!(told.contains("ann@ci-4711") && told.contains("release 42"), "{told}");
     }
+    let shown = ctl(&["show", KEY]).stdout;
+    assert!(shown.contains("lockctl release --holder") && !shown.contains("process alone"), "{shown}");
     // Another holder waits, and reads meanwhile who has it and why.
     let busy = ctl(&["acquire", KEY, "--holder", "bob", "--wait", "2s"]);
     busy.assert_code(75);
