@@ -42,7 +42,7 @@
 //! Leases never overlap if the clocks of client and server run at the same rate within one percent, the server's clock
 //! does not jump forward, and the server keeps acknowledged writes. A paused process needs the fencing token.
 //!
-//! Pages: [Tutorial], [Which lock], [Fencing], [Testing], [Operations], [Troubleshooting], [all pages].
+//! Pages: [Tutorial], [Fencing], [Operations], [Troubleshooting], [all pages].
 //!
 //! # Features
 //!
@@ -53,18 +53,13 @@
 //! | `signal` | yes | [`LockManager::shutdown_on_signal`] |
 //! | `tls` | no | `rediss://` |
 //! | `inspect` | no | reading the locks of a whole fleet |
-//! | `axum` | no | [`LockError`] as a response, and an extractor |
-//! | `tower` | no | a layer that holds a lock around a request |
+//! | `axum`, `tower` | no | [`LockError`] as a response, and an extractor; a layer that holds a lock around a request |
 //! | `serde` | no | [`LockOptions`] from configuration files, a [`lease::Lease`] as text |
 //! | `test-util` | no | the tools for tests, and the conformance suite |
 //!
-//! The crate `lock-postgres` adds `postgres://`, and `lock-metrics` exports to Prometheus.
-//!
 // A published crate cannot include files from outside of its folder, so the pages are linked.
 #![doc = concat!("[Tutorial]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/tutorial.md")]
-#![doc = concat!("[Which lock]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/which-lock.md")]
 #![doc = concat!("[Fencing]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/fencing.md")]
-#![doc = concat!("[Testing]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/testing.md")]
 #![doc = concat!("[Operations]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/operations.md")]
 #![doc = concat!("[Troubleshooting]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/troubleshooting.md")]
 #![doc = concat!("[all pages]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/README.md")]

@@ -312,7 +312,7 @@ fn each_kind_of_error_has_its_section() {
 fn the_pages_on_the_front_page_of_the_crate_exist() {
     let root = page("lock-core/src/lib.rs");
     let linked: Vec<&str> = root.split("\"/blob/main/").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
-    assert!(linked.len() >= 7, "{linked:?}");
+    assert!(linked.len() >= 5, "{linked:?}");
     for name in linked {
         assert!(page(name).starts_with("# "), "{name}");
     }

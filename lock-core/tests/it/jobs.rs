@@ -256,7 +256,7 @@ async fn a_fire_time_runs_once_however_late() {
     let late = noon - 2 * 24 * HOUR;
     let early = SystemTime::now() + 25 * HOUR;
     for (nonsense, says) in
-        [(late, "no longer knows"), (SystemTime::UNIX_EPOCH - SECOND, "before 1970"), (early, "at its time")]
+        [(late, "unknown whether it ran"), (SystemTime::UNIX_EPOCH - SECOND, "before 1970"), (early, "at its time")]
     {
         let error = at(0, nonsense).await.unwrap_err();
         assert_eq!(error.kind(), LockErrorKind::Misconfigured);

@@ -83,7 +83,7 @@ fn what_somebody_changed_is_overwritten_by_force_only() {
         refused.assert_code(4);
         assert!(
             refused.stderr.contains("nothing was written")
-                && refused.stderr.contains("changed in recording_rules.yml;")
+                && refused.stderr.contains("undo a change in recording_rules.yml;")
         );
         assert!(more.is_empty() || refused.json()["exit_code"] == 4, "{refused:?}");
     }
@@ -92,7 +92,7 @@ fn what_somebody_changed_is_overwritten_by_force_only() {
 
     let forced = folder.write(&["--force"]);
     forced.assert_code(0);
-    assert!(forced.stdout.contains("in place of what somebody had changed, recording_rules.yml"), "{forced:?}");
+    assert!(forced.stdout.contains("in place of a changed one, recording_rules.yml"), "{forced:?}");
     assert_eq!(folder.read("grafana/dashboards/fleet.json"), dashboard);
 }
 
@@ -107,7 +107,7 @@ fn a_file_that_is_not_ours_is_not_overwritten() {
         fs::write(folder.0.join("lock-dashboards.json"), record).unwrap();
         let refused = folder.write(&[]);
         refused.assert_code(4);
-        assert!(refused.stderr.contains("changed in alerts.yml;"), "{refused:?}");
+        assert!(refused.stderr.contains("undo a change in alerts.yml;"), "{refused:?}");
     }
     fs::remove_file(folder.0.join("alerts.yml")).unwrap();
     fs::create_dir(folder.0.join("alerts.yml")).unwrap();

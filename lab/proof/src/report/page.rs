@@ -104,9 +104,9 @@ The run had {fault_count} faults: `{fault_kinds}`.
 
 {}
 
-Other libraries get the same faults, in kind and number. No fault is aimed at one library, and each has the settings that its documentation recommends. *Holds* for another library means that no fault was seen
-in so many sections; it does not mean that there is none. A key from which tokens are drawn is not a key left: fencing needs it. `RFencedLock` keeps one for each lock, for ever, and this
-library one for each server (`distributed-lock:clock`). *All served after*: how long after the faults had ended every process had the lock, at most {:?}, or *never*.
+Other libraries get the same faults, in kind and number, with the settings that their documentation recommends. *Holds* for another library means that no fault was seen in so many sections.
+A key from which tokens are drawn is not a key left: `RFencedLock` keeps one for each lock, for ever, and this library one for each server (`distributed-lock:clock`).
+*All served after*: how long after the faults had ended every process had the lock, at most {:?}, or *never*.
 
 ```sh
 cargo lab lock-proof -- --minutes {} --seed {}   # the same faults in the same order

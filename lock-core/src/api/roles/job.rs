@@ -128,8 +128,7 @@ impl LockRequest {
         };
         if wall_clock().duration_since(time).is_ok_and(|late| late + DAY > REMEMBERED) {
             return self.refused(LockError::misconfigured(
-                "the fire time of the job is more than six days ago, so the store no longer knows whether it ran; \
-                 skip it",
+                "the fire time of the job is more than six days ago, so it is unknown whether it ran; skip it",
             ));
         }
         if time.duration_since(wall_clock()).is_ok_and(|early| early > DAY) {
