@@ -31,7 +31,7 @@ pub(super) async fn acquire_all(
         context.settings.schema
     );
     let answer = session
-        .ask(
+        .call(
             &text,
             &[
                 (&keys, Type::TEXT_ARRAY),

@@ -13,6 +13,7 @@ mod marks;
 mod migrations;
 mod pin;
 mod pooled;
+mod prepared;
 mod queue;
 mod race;
 mod refusals;
