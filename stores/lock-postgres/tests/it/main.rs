@@ -26,5 +26,6 @@ mod support;
 #[cfg(feature = "tls")]
 mod tls;
 mod tokens;
+mod uncontended;
 mod values;
 mod zoo;
