@@ -104,6 +104,7 @@ DECLARE
   moment timestamptz;
   known bigint;
   ttl bigint;
+  free boolean;
   walked text;
 BEGIN
   PERFORM lock_core.must_read_committed();
@@ -119,7 +120,26 @@ BEGIN
       RAISE EXCEPTION 'the inbox % is too long for the name of a channel, which has at most 63 bytes', quote_literal(left(inboxes[i], 80))
         USING ERRCODE = '22023';
     END IF;
+    -- Most locks are free and have no waiter. The row of such a lock is locked once, in the way that the takeover below explains, and
+    -- written once. The queue is read by a statement of its own: no claim enters it any more, because the row is locked.
+    SELECT * INTO l FROM lock_core.lock WHERE key = keys[i] AND until <= clock_timestamp() FOR UPDATE SKIP LOCKED;
+    free := FOUND;
+    moment := clock_timestamp();
+    now_us := floor(extract(epoch FROM moment) * 1000000);
+    IF free AND deadlines[i] >= now_us AND known / 1048576 <= now_us / 1000 + 3600000 THEN
+      UPDATE lock_core.lock SET owner = o,
+          token = lock_core.draw(greatest(l.token, (SELECT m.floor FROM lock_core.meta m)), known, moment),
+          until = moment + lock_core.span(ttl), since = moment, ttl_ms = -ttl, about = abouts[i]
+        WHERE key = keys[i] AND NOT EXISTS (SELECT FROM lock_core.waiter w WHERE w.key = keys[i]) RETURNING lock.token INTO token;
+      outcome := CASE WHEN FOUND THEN 'granted' END;
+    ELSIF NOT free AND inboxes[i] IS NULL AND deadlines[i] >= now_us AND known / 1048576 <= now_us / 1000 + 3600000 THEN
+      -- A look refuses what is held: it locks and writes nothing. A row of before the clock was set back is mended below.
+      SELECT * INTO l FROM lock_core.lock
+        WHERE key = keys[i] AND until > moment AND until <= lock_core.ends(until, ttl_ms, moment) AND owner IS DISTINCT FROM o;
+      outcome := CASE WHEN FOUND THEN 'held' END;
+    END IF;
     LOOP
+      EXIT WHEN outcome IS NOT NULL;
       SELECT * INTO l FROM lock_core.lock WHERE key = keys[i] FOR NO KEY UPDATE;
       -- Read when nothing is waited for any more.
       moment := clock_timestamp();
@@ -316,6 +336,17 @@ BEGIN
   PERFORM lock_core.must_read_committed();
   FOR i IN 1 .. cardinality(keys) LOOP
     freed := false;
+    IF every[i] IS NULL AND coalesce(keeps[i], 0) <= 0 THEN
+      -- Most releases only free. This may wait for the row, and meanwhile a claim may have entered the queue. So the queue is read by the
+      -- next statement, whose snapshot shows that claim; the snapshot of the update does not.
+      UPDATE lock_core.lock k SET owner = NULL, until = 'epoch', since = clock_timestamp(), ttl_ms = NULL
+        WHERE k.key = keys[i] AND k.owner = owners[i] AND k.until > clock_timestamp();
+      freed := FOUND;
+      IF freed AND NOT EXISTS (SELECT FROM lock_core.waiter w WHERE w.key = keys[i]) THEN
+        RETURN NEXT;
+        CONTINUE;
+      END IF;
+    END IF;
     SELECT * INTO l FROM lock_core.lock WHERE key = keys[i] FOR NO KEY UPDATE;
     IF l.key IS NULL THEN
       -- The claim may be on its way in another session, which has not committed: this waits for it.

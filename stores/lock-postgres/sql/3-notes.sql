@@ -97,7 +97,8 @@ BEGIN
   RETURN coalesce(highest, 0);
 END $$;
 
-CREATE OR REPLACE FUNCTION lock_core.sweep_v1(highest bigint) RETURNS bigint
+-- Sweeps the locks behind the key `after`. Returns the last key of a thousand, from which the next call goes on, or null after the last row.
+CREATE OR REPLACE FUNCTION lock_core.sweep_v2(highest bigint, after text) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   k text;
@@ -119,7 +120,7 @@ BEGIN
   DELETE FROM lock_core.blocked WHERE key IN (
     SELECT key FROM lock_core.blocked WHERE until < clock_timestamp() FOR UPDATE SKIP LOCKED);
   FOR k IN SELECT l.key FROM lock_core.lock l
-      WHERE CASE l.until WHEN 'epoch' THEN l.since ELSE l.until END < clock_timestamp() - interval '10 minutes' AND l.token <= highest
+      WHERE l.key > after AND CASE l.until WHEN 'epoch' THEN l.since ELSE l.until END < clock_timestamp() - interval '10 minutes' AND l.token <= highest
         AND NOT EXISTS (SELECT FROM lock_core.waiter w WHERE w.key = l.key)
       ORDER BY l.key LIMIT 1000 FOR UPDATE SKIP LOCKED LOOP
     swept := swept + 1;
@@ -130,5 +131,11 @@ BEGIN
     END IF;
     DELETE FROM lock_core.lock WHERE key = k;
   END LOOP;
-  RETURN swept;
+  RETURN CASE WHEN swept = 1000 THEN k END;
 END $$;
+
+-- For builds before version 4, which begin each thousand at the first key.
+CREATE OR REPLACE FUNCTION lock_core.sweep_v1(highest bigint) RETURNS bigint
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT CASE WHEN lock_core.sweep_v2(highest, '') IS NULL THEN 0 ELSE 1000 END
+$$;

@@ -59,6 +59,13 @@ pub(crate) fn is_gone(error: &LockError) -> bool {
     matches!(code_of(error), Some(code) if [SqlState::INVALID_SCHEMA_NAME, SqlState::UNDEFINED_TABLE].contains(code))
 }
 
+/// Returns whether a prepared statement cannot be used any more: it was thrown away (`DISCARD ALL`), its name is another statement's, or a
+/// function was made anew with another result. The server finds out before it executes anything.
+pub(crate) fn is_not_prepared(error: &Error) -> bool {
+    let codes = [SqlState::INVALID_SQL_STATEMENT_NAME, SqlState::FEATURE_NOT_SUPPORTED, SqlState::PROTOCOL_VIOLATION];
+    error.code().is_some_and(|code| codes.contains(code))
+}
+
 /// Returns whether the server gave up waiting for a row, or another lock, that somebody else has.
 pub(crate) fn is_blocked(error: &LockError) -> bool {
     has_code(error, "55P03")

@@ -31,7 +31,7 @@ pub(super) async fn acquire_all(
         context.settings.schema
     );
     let answer = session
-        .ask(
+        .call(
             &text,
             &[
                 (&keys, Type::TEXT_ARRAY),
@@ -131,10 +131,15 @@ pub(super) async fn sweep(context: &Context, session: &Session) -> Result<()> {
     let schema = &context.settings.schema;
     let rows = session.ask(&format!("SELECT {schema}.sweep_begin_v1()"), &[]).await?;
     let Some(highest) = rows.first().and_then(|row| row.get::<_, Option<i64>>(0)) else { return Ok(()) };
-    loop {
-        let rows = session.ask(&format!("SELECT {schema}.sweep_v1($1)"), &[(&highest, Type::INT8)]).await?;
-        if rows.first().map_or(0, |row| row.get::<_, i64>(0)) < 1000 {
-            return Ok(());
-        }
+    // As bytes: a key that no client can read stops no sweep.
+    let text = format!(
+        "SELECT pg_catalog.convert_to({schema}.sweep_v2($1, pg_catalog.convert_from($2, pg_catalog.getdatabaseencoding())), \
+         pg_catalog.getdatabaseencoding())"
+    );
+    let mut last = Some(Vec::new());
+    while let Some(after) = last {
+        let rows = session.ask(&text, &[(&highest, Type::INT8), (&after, Type::BYTEA)]).await?;
+        last = rows.first().and_then(|row| row.get::<_, Option<Vec<u8>>>(0));
     }
+    Ok(())
 }

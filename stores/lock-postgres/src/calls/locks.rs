@@ -50,7 +50,7 @@ pub(super) async fn acquire(
         context.settings.schema
     );
     let answer = session
-        .ask(
+        .call(
             &text,
             &[
                 (&keys, Type::TEXT_ARRAY),
@@ -117,7 +117,7 @@ pub(super) async fn release(
         context.settings.schema
     );
     let answer = session
-        .ask(
+        .call(
             &text,
             &[
                 (&keys, Type::TEXT_ARRAY),

@@ -95,7 +95,7 @@ async fn ask(
         (&context.settings.commit, Type::TEXT),
         (&millis(patience), Type::INT8),
     ];
-    let rows = match exactly(order.len(), "leases", session.ask(&text, &values).await) {
+    let rows = match exactly(order.len(), "leases", session.call(&text, &values).await) {
         // The locks went with their table. The next process makes it anew, and may grant each of them.
         Err(error) if is_gone(&error) => {
             tracing::warn!(%error, "the locks in PostgreSQL are gone");

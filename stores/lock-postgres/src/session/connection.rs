@@ -1,16 +1,17 @@
 //! One connection to the database.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use lock_core::{LockError, Result};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{AsyncMessage, Client, Config, Row};
+use tokio_postgres::{AsyncMessage, Client, Config, Error, Row, Statement};
 
-use crate::error::{has_code, of_address, of_command};
+use crate::error::{has_code, is_not_prepared, of_address, of_command};
 use crate::hosts::{addresses, at, count, race};
 use crate::session::tls::{self, Driver};
 use crate::url::{Settings, node};
@@ -26,6 +27,12 @@ const ALIVE: Duration = Duration::from_millis(500);
 
 /// How long a request to cancel may take.
 const CANCEL: Duration = Duration::from_secs(2);
+
+/// A value of a statement, and its type.
+pub(crate) type Value<'a> = (&'a (dyn ToSql + Sync), Type);
+
+/// Statements by their text. `None` for a statement that the server executes and does not prepare.
+type Statements = Mutex<HashMap<String, Option<Statement>>>;
 
 /// Takes what the server says by itself.
 type Heard = Arc<dyn Fn(AsyncMessage) + Send + Sync>;
@@ -47,6 +54,9 @@ pub(crate) struct Session {
     pub(crate) answered: AtomicU64,
     /// Whether a commit was answered without the standby that it waits for.
     gave_up: Arc<AtomicBool>,
+    /// The statements that this session has prepared. Not set if they may not be: a pooler may run each transaction in another session of
+    /// the server, which does not know them, or knows another client's statement by the same name.
+    statements: OnceLock<Statements>,
 }
 
 impl std::fmt::Debug for Session {
@@ -103,8 +113,8 @@ impl Session {
         })?;
         let process = tls::process_of(&client).await;
         let (open, within) = (Mutex::new(Some((driver, place))), AtomicU64::new(0));
-        let answered = AtomicU64::new(0);
-        let session = Self { client, open, settings, config, host, process, within, answered, gave_up };
+        let (answered, statements) = (AtomicU64::new(0), OnceLock::new());
+        let session = Self { client, open, settings, config, host, process, within, answered, gave_up, statements };
         session.answer_within(bound);
         Ok(session)
     }
@@ -125,17 +135,59 @@ impl Session {
         Ok(row.get::<_, i32>(0) != self.process)
     }
 
+    /// Lets [`call`](Self::call) prepare statements. The server itself must be at the other end of the connection.
+    pub(crate) fn may_prepare(&self) {
+        let _ = self.statements.set(Mutex::default());
+    }
+
     /// Sends one statement with the types of its values, which needs no preparation and works behind poolers.
-    pub(crate) async fn ask(&self, text: &str, values: &[(&(dyn ToSql + Sync), Type)]) -> Result<Vec<Row>> {
-        match self.in_time(self.client.query_typed(text, values)).await {
+    pub(crate) async fn ask(&self, text: &str, values: &[Value<'_>]) -> Result<Vec<Row>> {
+        self.send(|| self.client.query_typed(text, values)).await
+    }
+
+    /// Sends a statement that is sent very often. The server parses and plans it once in each session, if it may be prepared there.
+    pub(crate) async fn call(&self, text: &str, values: &[Value<'_>]) -> Result<Vec<Row>> {
+        self.send(|| self.prepared(text, values)).await
+    }
+
+    async fn send<F: Future<Output = Result<Vec<Row>, Error>>>(&self, command: impl Fn() -> F) -> Result<Vec<Row>> {
+        match self.in_time(command()).await {
             // The commit failed because its message found the queue of messages full. Now the functions find it full, and send none.
-            Err(error) if has_code(&error, "54000") => self.in_time(self.client.query_typed(text, values)).await,
+            Err(error) if has_code(&error, "54000") => self.in_time(command()).await,
             answer => answer,
         }
     }
 
+    /// Executes a statement that was prepared before. Otherwise the statement is executed as it is, and the request to prepare it leaves in
+    /// the same message: no call waits for a round trip of its own, and none fails because its statement cannot be prepared.
+    async fn prepared(&self, text: &str, values: &[Value<'_>]) -> Result<Vec<Row>, Error> {
+        let Some(statements) = self.statements.get() else { return self.client.query_typed(text, values).await };
+        let statements = || statements.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = statements().get(text).cloned();
+        match known {
+            None => {}
+            Some(None) => return self.client.query_typed(text, values).await,
+            Some(Some(statement)) => {
+                let plain: Vec<&(dyn ToSql + Sync)> = values.iter().map(|(value, _)| *value).collect();
+                match self.client.query(&statement, &plain).await {
+                    // The server has executed nothing: it is asked once more, and prepares the statement anew.
+                    Err(error) if is_not_prepared(&error) => {}
+                    answer => return answer,
+                }
+            }
+        }
+        let types: Vec<Type> = values.iter().map(|(_, kind)| kind.clone()).collect();
+        let (query, prepare) = (self.client.query_typed(text, values), self.client.prepare_typed(text, &types));
+        let (answer, statement) = tokio::join!(query, prepare);
+        match (&answer, statement.ok()) {
+            (Err(_), None) => drop(statements().remove(text)),
+            (_, statement) => drop(statements().insert(text.to_owned(), statement)),
+        }
+        answer
+    }
+
     /// Sends a question whose names mean what they mean to PostgreSQL, also behind a pooler, where the search path may be of other users.
-    pub(crate) async fn look(&self, text: &str, values: &[(&(dyn ToSql + Sync), Type)]) -> Result<Vec<Row>> {
+    pub(crate) async fn look(&self, text: &str, values: &[Value<'_>]) -> Result<Vec<Row>> {
         self.run("BEGIN READ ONLY; SET LOCAL search_path = pg_catalog, pg_temp").await?;
         let answer = self.ask(text, values).await;
         self.run("ROLLBACK").await?;
@@ -147,7 +199,7 @@ impl Session {
         self.in_time(self.client.batch_execute(text)).await
     }
 
-    async fn in_time<T>(&self, answer: impl Future<Output = Result<T, tokio_postgres::Error>>) -> Result<T> {
+    async fn in_time<T>(&self, answer: impl Future<Output = Result<T, Error>>) -> Result<T> {
         if self.is_closed() {
             return Err(LockError::not_executed("the session of PostgreSQL has ended; the next attempt connects anew"));
         }

@@ -35,6 +35,7 @@ pub(crate) async fn open(
     if !pooled {
         // Behind a pooler it would stay with a connection that others use too: there the functions set what they need.
         session.run(SETTINGS).await?;
+        session.may_prepare();
     }
     let look = "SELECT pg_catalog.pg_is_in_recovery(), pg_catalog.current_setting('server_version_num')::int, \
                 pg_catalog.floor(extract(epoch FROM pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000000)::bigint";

@@ -13,6 +13,7 @@ mod marks;
 mod migrations;
 mod pin;
 mod pooled;
+mod prepared;
 mod queue;
 mod race;
 mod refusals;
@@ -25,5 +26,6 @@ mod support;
 #[cfg(feature = "tls")]
 mod tls;
 mod tokens;
+mod uncontended;
 mod values;
 mod zoo;

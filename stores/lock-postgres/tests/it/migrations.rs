@@ -5,11 +5,14 @@ use lock_postgres::PostgresStore;
 use lock_store::AcquireRequest;
 use lock_testing::{PostgresServer, limit};
 
-use crate::support::{LONG, claim, granted, on_runtime, refused};
+use crate::support::{LONG, claim, granted, on_runtime, refused, session};
 
 /// The schema that builds of the first version made, and the part that those of the second added.
 const FIRST: &str = include_str!("../fixtures/v1.sql");
 const SECOND: &str = include_str!("../fixtures/v2.sql");
+
+/// The functions that builds of the third version had, over the tables of today.
+const THIRD: &str = include_str!("../fixtures/v3.sql");
 
 /// Holds a lock as a program of the first version does.
 const HELD: &str = "SELECT outcome FROM lock_core.acquire_v1('{held}', '{00000000-0000-0000-0000-000000000001}', '{600000}', '{0}', '{x}', \
@@ -44,7 +47,7 @@ fn an_earlier_schema_is_migrated_by_its_owner_and_others_are_told_what_to_run() 
         for url in [url(&server, "app", ""), url(&server, "test", "?migrate=never")] {
             says(
                 connects(&url).await,
-                &["has version 1", "version 3", "run the files of sql/ of", "owner of the schema lock_core"],
+                &["has version 1", "version 4", "run the files of sql/ of", "owner of the schema lock_core"],
             );
         }
         let versions = "SELECT version, oldest FROM lock_core.meta";
@@ -52,7 +55,7 @@ fn an_earlier_schema_is_migrated_by_its_owner_and_others_are_told_what_to_run() 
 
         let owner = PostgresStore::new(&server.url()).unwrap();
         granted(&owner, &claim("migrates", LONG)).await;
-        assert_eq!(server.run(versions), "3|1", "programs of the first version go on");
+        assert_eq!(server.run(versions), "4|1", "programs of the first version go on");
         assert!(refused(&owner, &claim("held", LONG)).await, "whoever had a lock has it still");
         connects(&url(&server, "app", "?migrate=never")).await.unwrap();
         let may = |user: &str| {
@@ -128,7 +131,7 @@ fn an_earlier_schema_is_migrated_by_hand_or_by_one_of_many() {
         // Made by a build that had the function, and called that the first version.
         server.run("UPDATE locks.meta SET version = 1");
         connects(&url(&server, "test", "?schema=locks")).await.unwrap();
-        assert_eq!(server.run("SELECT version FROM locks.meta"), "3");
+        assert_eq!(server.run("SELECT version FROM locks.meta"), "4");
 
         server.run(FIRST);
         for _ in 0..2 {
@@ -177,6 +180,41 @@ fn a_schema_of_each_version_is_brought_up_to_date_with_the_rights_that_were_gran
         assert_eq!(server.run(open), "admit");
         server.run("DROP SCHEMA lock_core CASCADE");
     }
+}
+
+/// A program of the third version is in the middle of a call while another one migrates. Both lock the same row.
+#[test]
+#[limit]
+fn calls_of_the_version_before_exclude_those_of_today() {
+    on_runtime(async {
+        let server = PostgresServer::start();
+        server.run(&PostgresStore::schema("lock_core"));
+        server.run(THIRD);
+        let never = url(&server, "test", "?migrate=never");
+        says(connects(&never).await, &["has version 3", "version 4", "run the files of sql/ of"]);
+        // The row of one lock is new, and that of the other is there and free.
+        server.run(&HELD.replace("{held}", "{free}"));
+        server.run("UPDATE lock_core.lock SET owner = NULL, until = 'epoch' WHERE key = 'free'");
+        let before = session(&server).await;
+        before.batch_execute(&format!("BEGIN; {HELD}; {}", HELD.replace("{held}", "{free}"))).await.unwrap();
+        let today = PostgresStore::new(&server.url()).unwrap();
+        granted(&today, &claim("migrates", LONG)).await;
+        assert_eq!(server.run("SELECT version FROM lock_core.meta"), "4");
+        let (held, free) = (claim("held", LONG), claim("free", LONG));
+        let commits = async {
+            let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted";
+            while server.run(waits) == "0" {}
+            before.batch_execute("COMMIT").await.unwrap();
+        };
+        let (new, ()) = tokio::join!(refused(&today, &held), commits);
+        assert!(new && refused(&today, &free).await);
+        let owner = "00000000-0000-0000-0000-000000000001";
+        let frees = format!(
+            "SELECT freed FROM lock_core.release_v1('{{held}}', '{{{owner}}}', '{{0}}', '{{NULL}}', '{{NULL}}', '{{NULL}}', 'on')"
+        );
+        assert_eq!(server.run(&frees), "t");
+        granted(&today, &held).await;
+    });
 }
 
 /// An administrator makes the schema for a role that may make none.

@@ -46,6 +46,25 @@ fn a_waiter_whose_process_is_gone_is_passed_over_at_once() {
     });
 }
 
+/// More locks than one step of a sweep removes, all of them free for an hour.
+const OLD: &str = "INSERT INTO lock_core.lock (key, token, until, since, about) \
+                   SELECT 'old ' || lpad(n::text, 4, '0'), 0, 'epoch', now() - interval '1 hour', '' FROM generate_series(1, 1500) n";
+
+#[test]
+#[limit]
+fn each_step_of_a_sweep_begins_where_the_last_one_ended() {
+    let server = PostgresServer::start();
+    server.run(&PostgresStore::schema("lock_core"));
+    server.run(OLD);
+    let sweep = |after: &str| server.run(&format!("SELECT coalesce(lock_core.sweep_v2(0, '{after}'), 'the end')"));
+    assert_eq!([sweep("old 0100"), sweep("old 1100")], ["old 1100", "the end"]);
+    let left = "SELECT count(*) FROM lock_core.lock";
+    assert_eq!(server.run(left), "100", "no step looks at the keys before");
+    server.run(OLD.replace("1, 1500", "101, 1500").as_str());
+    assert_eq!(["1000", "0"].map(|_| server.run("SELECT lock_core.sweep_v1(0)")), ["1000", "0"], "as builds before");
+    assert_eq!(server.run(left), "0");
+}
+
 #[test]
 #[limit]
 fn a_process_that_hears_messages_all_the_time_sweeps_too() {
@@ -58,7 +77,8 @@ fn a_process_that_hears_messages_all_the_time_sweeps_too() {
                 tokio::task::yield_now().await;
             }
             let client = session(&server).await;
-            let swept = "SELECT swept > '-infinity' FROM lock_core.meta";
+            server.run(OLD);
+            let swept = "SELECT count(*) = 0 FROM lock_core.lock WHERE key LIKE 'old%'";
             while !client.query_one(swept, &[]).await.unwrap().get::<_, bool>(0) {
                 client.batch_execute("SELECT pg_notify('lock_core_revoked', 'noise'), pg_sleep(0.05)").await.unwrap();
             }
