@@ -32,8 +32,9 @@ struct Walk {
 /// The walk at one member.
 #[derive(Clone)]
 struct Step {
-    /// Where it continues. The outer `None` is the end.
-    next: Option<Option<ScanPosition>>,
+    /// Where it continues.
+    after: Option<ScanPosition>,
+    has_ended: bool,
     failed: Option<LockError>,
     jobs: u64,
 }
@@ -55,11 +56,12 @@ pub(super) async fn page(
     if !doubtful.is_empty() {
         page.entries = read_again(shared, &doubtful, &failed).await;
         walk.lock().doubtful.drain(..doubtful.len());
-    } else if limit > 0 && steps.iter().any(|step| step.next.is_some()) {
+    } else if limit > 0 && !steps.iter().all(|step| step.has_ended) {
         let within = if after.is_none() { READ } else { MAJORITY };
         let ask = |member: usize| {
-            let after = steps[member].next.clone()?;
-            Some(shared.members[member].backend().scan(prefix.to_owned(), limit, after))
+            let step = &steps[member];
+            let scan = || shared.members[member].backend().scan(prefix.to_owned(), limit, step.after.clone());
+            (!step.has_ended).then(scan)
         };
         let (answers, _) = asked(shared, within, ask, |_| false).await;
         walk.lock().add(answers, foreign, &mut page);
@@ -68,7 +70,7 @@ pub(super) async fn page(
     }
     let known = walk.lock();
     let is_over = known.found.is_empty() && known.doubtful.is_empty() && known.jobs.is_empty() && known.done.is_empty();
-    let is_read = limit == 0 || known.steps.iter().all(|step| step.next.is_none());
+    let is_read = limit == 0 || known.steps.iter().all(|step| step.has_ended);
     page.members = Some(known.members(shared));
     drop(known);
     page.next = (!is_over || !is_read).then_some(position);
@@ -90,7 +92,7 @@ async fn read_again(shared: &Arc<Shared>, keys: &[LockKey], failed: &[Option<Loc
 
 impl Walk {
     fn new(members: usize) -> Self {
-        let step = Step { next: Some(None), failed: None, jobs: 0 };
+        let step = Step { after: None, has_ended: false, failed: None, jobs: 0 };
         Self {
             steps: vec![step; members],
             found: BTreeMap::new(),
@@ -107,7 +109,7 @@ impl Walk {
         let mut first = None;
         for (member, answer) in answers.into_iter().enumerate() {
             let step = &mut self.steps[member];
-            if step.next.is_none() {
+            if step.has_ended {
                 if step.failed.is_none() {
                     first = first.or(Some(member));
                 }
@@ -116,12 +118,12 @@ impl Walk {
             let page = match answer.unwrap_or_else(|| Err(LockError::unavailable("it did not answer in time"))) {
                 Ok(page) => page,
                 Err(error) => {
-                    (step.next, step.failed) = (None, Some(error));
+                    (step.has_ended, step.failed) = (true, Some(error));
                     continue;
                 }
             };
             let first = *first.get_or_insert(member);
-            step.next = page.next.map(Some);
+            (step.has_ended, step.after) = (page.next.is_none(), page.next);
             step.jobs += page.jobs.len() as u64;
             joint.visited = joint.visited.max(page.visited);
             for entry in page.entries {
