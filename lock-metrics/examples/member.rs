@@ -58,17 +58,18 @@ async fn main() -> Result<(), Box<dyn Error>> {
     tracing::subscriber::set_global_default(tracing_subscriber::registry().with(layer))?;
     let metrics = lock_metrics::builder().with_listener(([127, 0, 0, 1], port.parse()?)).with_trace_ids(trace_id);
     let metrics = metrics.with_trace_link("https://traces.example/{trace_id}").install()?;
-    let (mut stores, mut inspectors) = (Vec::new(), Vec::new());
+    let (mut stores, mut inspectors, mut work) = (Vec::new(), Vec::new(), JoinSet::new());
     for url in urls.split_whitespace() {
-        stores.push(LockManager::connect(url).await?);
+        let locks = LockManager::connect(url).await?;
+        if env::var_os("LOCK_IDLE").is_none() {
+            // PostgreSQL has no shared locks.
+            everyday(&mut work, &locks, &name, !url.starts_with("postgres"));
+        }
+        stores.push(locks);
         // Members of a quorum are inspected one by one.
         if !url.starts_with("redlock") {
             inspectors.push(FleetInspector::new(url)?.with_interval(INSPECT_EVERY).start(&metrics)?);
         }
-    }
-    let mut work = JoinSet::new();
-    if env::var_os("LOCK_IDLE").is_none() {
-        stores.iter().for_each(|locks| everyday(&mut work, locks, &name));
     }
     work.spawn(what_is_told(stores.clone(), lines_of_input()));
     let mut stops = JoinSet::new();
@@ -92,14 +93,18 @@ fn trace_id() -> Option<[u8; 16]> {
 }
 
 /// Does the work of a healthy service in one store. `name` is that of the process, behind that of its service.
-fn everyday(work: &mut JoinSet<()>, locks: &LockManager, name: &str) {
+fn everyday(work: &mut JoinSet<()>, locks: &LockManager, name: &str, shares: bool) {
     let service = name.split('-').next().unwrap_or(name).to_owned();
-    for _ in 0..3 {
+    for number in 0..3 {
         work.spawn(orders(locks.clone()));
-        work.spawn(catalogue(locks.clone()));
-        work.spawn(mails(locks.clone()));
+        if shares {
+            work.spawn(catalogue(locks.clone()));
+            work.spawn(mails(locks.clone()));
+            if number == 0 {
+                work.spawn(images(locks.clone()));
+            }
+        }
     }
-    work.spawn(images(locks.clone()));
     work.spawn(reports(locks.clone(), name.to_owned()));
     work.spawn(summaries(locks.clone()));
     work.spawn(stand(locks.clone(), format!("{service}:planner")));

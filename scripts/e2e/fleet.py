@@ -113,7 +113,8 @@ class Fleet:
         return done.stdout.decode().strip()
 
     def address(self, name):
-        return f"127.0.0.1:{self.stores[name].port}"
+        """The name of a store in metrics."""
+        return self.stores[name].url.split("//")[1].split("@")[-1]
 
     def tell_store(self, name, command):
         return talk(self.stores[name].port, command)

@@ -3,6 +3,8 @@
 //! Both files are valid with the default settings. The head of `alerts.yml` says which places are settings; [`marked`] puts a
 //! mark such as `<<manyWaiters>>` there.
 
+use std::sync::LazyLock;
+
 use serde_json::Value;
 use yaml_rust2::{Yaml, YamlLoader};
 
@@ -150,9 +152,9 @@ fn on_one_line(query: &str) -> String {
 /// Returns the query of a rule for a dashboard, which then shows exactly what the rule says: series are written `@held`, and
 /// recorded series are replaced by what they record. `within` selects the processes, as in [`selected`](super::names::selected).
 pub(super) fn on_dashboard(rule: &str, within: &str) -> String {
+    static RULES: LazyLock<[Value; 2]> = LazyLock::new(|| FILES.map(|(_, text)| as_json(&marked(text))));
     let mut recorded: Vec<(String, String)> = Vec::new();
-    for (_, text) in FILES {
-        let file = as_json(&marked(text));
+    for file in &*RULES {
         let groups = file["groups"].as_array().into_iter().flatten();
         for known in groups.flat_map(|group| group["rules"].as_array().into_iter().flatten()) {
             let text = |key: &str| known[key].as_str().unwrap_or_default();
