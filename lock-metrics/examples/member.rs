@@ -264,7 +264,8 @@ async fn what_is_told(stores: Vec<LockManager>, mut lines: UnboundedReceiver<Str
     doing.join_all().await;
 }
 
-/// Asks for a lock, or for a permit if the key names their number.
+/// Asks for a lock, or for a permit if the key names their number. The call site is that of the caller.
+#[track_caller]
 fn request(locks: &LockManager, label: &str, key: &str) -> LockRequest {
     let request = match key.split_once('/') {
         Some((key, permits)) => locks.semaphore(key, permits.parse().unwrap_or(1)),
