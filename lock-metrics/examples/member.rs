@@ -8,9 +8,12 @@
 //!
 //! ```text
 //! hold LABEL KEY TTL STUCK_AFTER      keeps a lock for ever; times in seconds, 0 for the default threshold
-//! wait LABEL KEY                      one more caller that waits for it, and keeps it for a moment
+//! wait LABEL KEY [TIME]               one more caller that waits for it (for an hour), keeps it for a moment, and comes again
 //! stand NAME                          one more candidate
+//! migrate KEY VERSION SECONDS         one more replica that migrates once, in each store
 //! ```
+//!
+//! A key such as `mail/3` is one permit of a semaphore that has three.
 
 #![expect(clippy::disallowed_methods, reason = "this runtime belongs to the program")]
 
@@ -19,8 +22,10 @@ use std::ops::Range;
 use std::time::Duration;
 use std::{env, io, thread};
 
-use lock_core::{LockError, LockErrorKind, LockLabel, LockManager, LockRequest, ShutdownReport};
+use lock_core::{LockError, LockErrorKind, LockGuard, LockLabel, LockManager, LockRequest, ShutdownReport};
 use lock_metrics::FleetInspector;
+// With it, the scheme `postgres` is known.
+use lock_postgres as _;
 use opentelemetry::trace::{TraceContextExt as _, TracerProvider as _};
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -32,7 +37,10 @@ use tracing_subscriber::layer::SubscriberExt as _;
 
 const ORDERS: u32 = 5_000;
 const PERMITS: u32 = 4;
+/// More than the processes of a store: a permit is always in use, and no caller waits.
+const WORKERS: u32 = 12;
 const PATIENCE: Duration = Duration::from_secs(20);
+const HOUR: Duration = Duration::from_secs(3_600);
 const STUCK_AFTER: Duration = Duration::from_secs(60);
 const SWEEP_EVERY: Duration = Duration::from_secs(30);
 const INSPECT_EVERY: Duration = Duration::from_secs(10);
@@ -50,19 +58,20 @@ async fn main() -> Result<(), Box<dyn Error>> {
     tracing::subscriber::set_global_default(tracing_subscriber::registry().with(layer))?;
     let metrics = lock_metrics::builder().with_listener(([127, 0, 0, 1], port.parse()?)).with_trace_ids(trace_id);
     let metrics = metrics.with_trace_link("https://traces.example/{trace_id}").install()?;
-    let (mut stores, mut inspectors) = (Vec::new(), Vec::new());
+    let (mut stores, mut inspectors, mut work) = (Vec::new(), Vec::new(), JoinSet::new());
     for url in urls.split_whitespace() {
-        stores.push(LockManager::connect(url).await?);
+        let locks = LockManager::connect(url).await?;
+        if env::var_os("LOCK_IDLE").is_none() {
+            // PostgreSQL has no shared locks.
+            everyday(&mut work, &locks, &name, !url.starts_with("postgres"));
+        }
+        stores.push(locks);
         // Members of a quorum are inspected one by one.
         if !url.starts_with("redlock") {
             inspectors.push(FleetInspector::new(url)?.with_interval(INSPECT_EVERY).start(&metrics)?);
         }
     }
-    let mut work = JoinSet::new();
-    if env::var_os("LOCK_IDLE").is_none() {
-        stores.iter().for_each(|locks| everyday(&mut work, locks, &name));
-    }
-    work.spawn(what_is_told(stores.first().ok_or("name a store")?.clone(), lines_of_input()));
+    work.spawn(what_is_told(stores.clone(), lines_of_input()));
     let mut stops = JoinSet::new();
     for locks in stores {
         stops.spawn(async move { locks.shutdown_on_signal(GRACE).await });
@@ -84,12 +93,17 @@ fn trace_id() -> Option<[u8; 16]> {
 }
 
 /// Does the work of a healthy service in one store. `name` is that of the process, behind that of its service.
-fn everyday(work: &mut JoinSet<()>, locks: &LockManager, name: &str) {
+fn everyday(work: &mut JoinSet<()>, locks: &LockManager, name: &str, shares: bool) {
     let service = name.split('-').next().unwrap_or(name).to_owned();
-    for _ in 0..3 {
+    for number in 0..3 {
         work.spawn(orders(locks.clone()));
-        work.spawn(catalogue(locks.clone()));
-        work.spawn(mails(locks.clone()));
+        if shares {
+            work.spawn(catalogue(locks.clone()));
+            work.spawn(mails(locks.clone()));
+            if number == 0 {
+                work.spawn(images(locks.clone()));
+            }
+        }
     }
     work.spawn(reports(locks.clone(), name.to_owned()));
     work.spawn(summaries(locks.clone()));
@@ -131,6 +145,16 @@ async fn mails(locks: LockManager) {
             return;
         }
         sleep(millis(1_000..4_000)).await;
+    }
+}
+
+/// Permits of a semaphore that is never empty.
+async fn images(locks: LockManager) {
+    loop {
+        let request = locks.semaphore("shop:image", WORKERS).with_label("shop:image").with_wait(PATIENCE);
+        if hold(request, millis(300..900)).await.is_err() {
+            return;
+        }
     }
 }
 
@@ -199,36 +223,61 @@ async fn hold(request: LockRequest, time: Duration) -> Result<(), ()> {
     }
 }
 
-/// Does what the input says.
-async fn what_is_told(locks: LockManager, mut lines: UnboundedReceiver<String>) {
+/// Does what the input says, in the first store if nothing else is written.
+async fn what_is_told(stores: Vec<LockManager>, mut lines: UnboundedReceiver<String>) {
     let mut doing = JoinSet::new();
+    let seconds = |text: &str| Duration::from_secs(text.parse().unwrap_or_default());
     while let Some(line) = lines.recv().await {
-        let locks = locks.clone();
+        let Some(locks) = stores.first().cloned() else { return };
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
         match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
             ["hold", label, key, ttl, stuck_after] => {
-                let seconds = |text: &str| Duration::from_secs(text.parse().unwrap_or_default());
-                let request = locks.lock(key).with_label(LockLabel::new(label.to_owned())).with_ttl(seconds(ttl));
+                let request = request(&locks, label, key).with_ttl(seconds(ttl));
                 let request = match seconds(stuck_after) {
                     Duration::ZERO => request,
                     age => request.with_stuck_after(age),
                 };
                 doing.spawn(async move { _ = hold(request, Duration::MAX).await });
             }
-            ["wait", label, key] => drop(doing.spawn(calls(locks, label.to_owned(), key.to_owned()))),
+            ["wait", label, key, ref time @ ..] => {
+                let wait = time.first().map_or(HOUR, |time| seconds(time));
+                doing.spawn(calls(locks, label.to_owned(), key.to_owned(), wait));
+            }
             ["stand", name] => drop(doing.spawn(stand(locks, name.to_owned()))),
+            ["migrate", key, version, time] => {
+                for locks in &stores {
+                    let request = request(locks, key, key).with_wait(2 * HOUR).with_stuck_after(2 * seconds(time));
+                    let once = request.once_for(version);
+                    let time = seconds(time);
+                    doing.spawn(async move {
+                        let work = async move |_: &LockGuard| {
+                            sleep(time).await;
+                            Ok::<_, LockError>(())
+                        };
+                        println!("migrated: {:?}", once.run(work).await);
+                    });
+                }
+            }
             _ => println!("not understood: {line}"),
         }
     }
     doing.join_all().await;
 }
 
+/// Asks for a lock, or for a permit if the key names their number. The call site is that of the caller.
+#[track_caller]
+fn request(locks: &LockManager, label: &str, key: &str) -> LockRequest {
+    let request = match key.split_once('/') {
+        Some((key, permits)) => locks.semaphore(key, permits.parse().unwrap_or(1)),
+        None => locks.lock(key),
+    };
+    request.with_label(LockLabel::new(label.to_owned()))
+}
+
 /// Takes a lock again and again, as a caller that retries does.
-async fn calls(locks: LockManager, label: String, key: String) {
+async fn calls(locks: LockManager, label: String, key: String, wait: Duration) {
     loop {
-        let request =
-            locks.lock(key.as_str()).with_label(LockLabel::new(label.clone())).with_wait(Duration::from_secs(3_600));
-        if hold(request, millis(20..50)).await.is_err() {
+        if hold(request(&locks, &label, &key).with_wait(wait), millis(20..50)).await.is_err() {
             return;
         }
         sleep(millis(50..200)).await;

@@ -1,17 +1,19 @@
-"""What goes wrong at the end of scripts/real-hour.sh, and what the pager must say of it."""
+"""What goes wrong at the end of scripts/real-hour.sh, and what a person must hear of it."""
 
 import re
 import signal
 import subprocess
 import time
 
-from observability import check, number, say, wait_for
+from observability import check, number, say, start, wait_for
 
-# Counted from the moment at which a rule may fire: a scrape, an evaluation, and Alertmanager's group_wait of 10 s.
-WITHIN = 30
+# Counted from the moment at which a rule may fire: two scrapes of 15 s, an evaluation, and Alertmanager's group_wait of 10 s.
+WITHIN = 60
 STUCK_AFTER = 10
-# How long the pager must stay quiet after a page.
-QUIET = 30
+# For how long a transaction may pin a lock, in seconds.
+LONG_PIN = 30
+# How long everybody must stay quiet after the last message: longer than Alertmanager's group_interval.
+QUIET = 75
 
 
 def stuck(fleet):
@@ -143,19 +145,136 @@ def forgetful(fleet):
     return time.time(), [fleet.address("t"), "lockctl list"]
 
 
-# The fault, the alert that must fire, and the service in its labels or the lock.
+def emptied(fleet):
+    """A Redis is restarted, and has lost its data."""
+    fleet.start_store("e")
+    fleet.add("bakery-0", ["e"], idle=True)
+    for number_of in range(6):
+        fleet.say("bakery-0", f"hold bakery:oven-{number_of} bakery:oven-{number_of} 30 0")
+    wait_for("six locks", lambda: number(fleet.server, 'sum(distributed_lock_held{job="bakery"})') == 6)
+    fleet.end_store("e")
+    fleet.start_store("e", fleet.stores["e"].port)
+    # The holders notice it at their next renewal, a third of the lease later.
+    return time.time() + 10, [fleet.address("e"), "6 locks", fleet.members["bakery-0"].instance, "lockctl list"]
+
+
+def postgres_away(fleet):
+    """The PostgreSQL of a service is gone."""
+    fleet.start_postgres("r")
+    for number_of in range(2):
+        fleet.add(f"bank-{number_of}", ["r"])
+    scraped(fleet, "shop:order:<id>", fleet.address("r"))
+    fleet.end_store("r")
+    return time.time(), [fleet.address("r"), "Held there:", "lockctl topology"]
+
+
+def given_up(fleet):
+    """A lock is stuck for good, and its callers time out after five seconds."""
+    fleet.start_store("i")
+    fleet.add("gym-0", ["i"], idle=True)
+    fleet.say("gym-0", f"hold gym:door gym:door 30 {STUCK_AFTER}")
+    wait_for("the hold", lambda: fleet.tell_store("i", "EXISTS gym:door") == "1")
+    since = time.time()
+    for _ in range(3):
+        fleet.say("gym-0", "wait gym:door gym:door 5")
+    return since + STUCK_AFTER, [fleet.members["gym-0"].instance, "Callers wait", "lockctl why"]
+
+
+def permits_stuck(fleet):
+    """Every permit of a semaphore is kept by a call site that hangs; callers wait."""
+    fleet.add("mill-0", ["b"], idle=True)
+    for _ in range(3):
+        fleet.say("mill-0", f"hold mill:grind mill:grind/3 30 {STUCK_AFTER}")
+    wait_for("three permits", lambda: number(fleet.server, 'sum(distributed_lock_permits_held{lock="mill:grind"})') == 3)
+    since = time.time()
+    for _ in range(4):
+        fleet.say("mill-0", "wait mill:grind mill:grind/3")
+    return since + STUCK_AFTER, [fleet.members["mill-0"].instance, "4 in mill", "lockctl why"]
+
+
+def many_stuck(fleet):
+    """Four locks are kept behind one slow database; callers wait for each."""
+    fleet.start_store("h")
+    fleet.add("farm-0", ["h"], idle=True)
+    for number_of in range(4):
+        fleet.say("farm-0", f"hold farm:field-{number_of} farm:field-{number_of} 30 {STUCK_AFTER}")
+    wait_for("four locks", lambda: number(fleet.server, 'sum(distributed_lock_held{job="farm"})') == 4)
+    since = time.time()
+    for number_of in range(4):
+        fleet.say("farm-0", f"wait farm:field-{number_of} farm:field-{number_of}")
+    return since + STUCK_AFTER, ["4 locks", fleet.members["farm-0"].instance, "4 in farm", "lockctl why"]
+
+
+def command_stuck(fleet):
+    """A command under lockctl hangs, and replicas of a service wait for its lock."""
+    for number_of in range(2):
+        fleet.add(f"dock-{number_of}", ["b"], idle=True)
+    command = [fleet.options.lockctl, "--url", fleet.stores["b"].url, "run", "dock:load", "--stuck-after", f"{STUCK_AFTER}s", "--", "sleep", "3600"]
+    start("lockctl", command, fleet.options)
+    wait_for("the command", lambda: fleet.tell_store("b", "EXISTS dock:load") == "1")
+    since = time.time()
+    for number_of in range(2):
+        fleet.say(f"dock-{number_of}", "wait dock:load dock:load")
+    # The inspector of these processes scans every ten seconds.
+    return since + STUCK_AFTER + 10, ["lockctl run sleep", "2 in dock", "lockctl why"]
+
+
+def leader_dead(fleet):
+    """The leader and its only other candidate are killed. Discovery keeps both, so their scrapes fail."""
+    for number_of in range(2):
+        fleet.add(f"owl-{number_of}", ["b"], idle=True)
+        fleet.say(f"owl-{number_of}", "stand owl:watch")
+    wait_for("a leader", lambda: number(fleet.server, 'sum(distributed_lock_leader{lock="owl:watch"})') == 1)
+    wait_for("a candidate", lambda: number(fleet.server, 'sum(distributed_lock_candidates{lock="owl:watch"})') == 1)
+    for number_of in range(2):
+        fleet.kill(f"owl-{number_of}")
+    # Its lease may still be right, and an inspector scans every ten seconds.
+    return time.time() + 30 + 10, [fleet.address("b"), "lockctl leader NAME"]
+
+
+def pinned(fleet):
+    """A transaction pins a lock and stays open."""
+    fleet.add("vine-0", ["p"], idle=True)
+    fleet.say("vine-0", "hold vine:cut:<id> vine:cut:4 30 0")
+    wait_for("the lock", lambda: fleet.psql("p", "SELECT count(owner) FROM lock_core.lock WHERE key = 'vine:cut:4'") == "1")
+    client = start("psql", ["psql", "-XAtq", fleet.stores["p"].url], fleet.options, stdin=subprocess.PIPE)
+    client.stdin.write(b"BEGIN; SELECT lock_core.pin(key, token) FROM lock_core.lock WHERE key = 'vine:cut:4';\n")
+    client.stdin.flush()
+    return time.time() + LONG_PIN + 10, [fleet.address("p"), "pg_terminate_backend", "lockctl why"]
+
+
+def clock_steps(fleet):
+    """The clock of a machine steps ahead by five minutes. Only its metrics say so here."""
+    fleet.add("dial-0", ["b"], idle=True)
+    fleet.say("dial-0", "hold dial:turn dial:turn 30 0")
+    scraped(fleet, "dial:turn")
+    fleet.scrape("dial-0", fleet.with_other_clock("dial-0", 300))
+    return time.time(), [fleet.members["dial-0"].instance, "clock"]
+
+
+# The fault, the alert that must fire, the service in its labels or the lock, and who hears of it.
+PAGER, CHAT = "pager", "chat"
 FAULTS = [
-    (stuck, "LockStuckWithWaiters", {"lock": "till:close:<shop>"}),
-    (stuck_and_silent, "LockStuckWithWaiters", {"lock": "press:run:<id>"}),
-    (paused, "LockLost", {"lock": "meter:read:<id>"}),
-    (deleted, "LockLost", {"lock": "gate:open:<id>"}),
-    (persisted, "LockKeyWithoutTtl", {"lock": "depot:ramp:<id>"}),
-    (leaderless, "LockNoLeader", {"lock": "night:watch"}),
-    (killed, "LockStoreUnreachable", {"job": "cash"}),
-    (full, "LockStoreRefuses", {"job": "oven"}),
-    (unscripted, "LockStoreRefuses", {"job": "tram"}),
-    (degraded, "LockQuorumDegraded", {"job": "vault"}),
-    (forgetful, "LockFencingRegression", {"lock": "mint:coin:<id>"}),
+    (pinned, "LockPinnedLong", {"lock": "vine:cut:<id>"}, CHAT),
+    (clock_steps, "LockClockSkew", {"job": "dial"}, CHAT),
+    (stuck, "LockStuckWithWaiters", {"lock": "till:close:<shop>"}, PAGER),
+    (stuck_and_silent, "LockStuckWithWaiters", {"lock": "press:run:<id>"}, PAGER),
+    (given_up, "LockStuckWithWaiters", {"lock": "gym:door"}, PAGER),
+    (permits_stuck, "LockStuckWithWaiters", {"lock": "mill:grind"}, PAGER),
+    (many_stuck, "LockManyStuck", {"store": "h"}, PAGER),
+    (command_stuck, "LockStuckWithWaiters", {"lock": "dock:load"}, PAGER),
+    (paused, "LockLost", {"lock": "meter:read:<id>"}, PAGER),
+    (deleted, "LockLost", {"lock": "gate:open:<id>"}, PAGER),
+    (persisted, "LockKeyWithoutTtl", {"lock": "depot:ramp:<id>"}, PAGER),
+    (leaderless, "LockNoLeader", {"lock": "night:watch"}, PAGER),
+    (leader_dead, "LockNoLeader", {"lock": "owl:watch"}, PAGER),
+    (killed, "LockStoreUnreachable", {"job": "cash"}, PAGER),
+    (postgres_away, "LockStoreUnreachable", {"job": "bank"}, PAGER),
+    (emptied, "LockManyLost", {"backend": "e"}, PAGER),
+    (full, "LockStoreRefuses", {"job": "oven"}, PAGER),
+    (unscripted, "LockStoreRefuses", {"job": "tram"}, PAGER),
+    (degraded, "LockQuorumDegraded", {"job": "vault"}, PAGER),
+    (forgetful, "LockFencingRegression", {"lock": "mint:coin:<id>"}, PAGER),
 ]
 
 
@@ -172,43 +291,47 @@ def scraped(fleet, lock, store=".*"):
 
 
 def inject(fleet):
-    """Lets everything go wrong, and hears what the pager says of it."""
+    """Lets everything go wrong, and hears what people are told of it."""
     expected = []
-    for fault, alert, labels in FAULTS:
+    for fault, alert, labels, who in FAULTS:
         began = time.time()
         due, words = fault(fleet)
+        # A store has its address in labels.
+        labels = {name: fleet.address(value) if name in ["backend", "store"] else value for name, value in labels.items()}
         what = " ".join(fault.__doc__.split())
         say(f"{time.time() - fleet.began:6.0f} s: {what}")
-        expected.append((what, alert, labels, due + delay(fleet, alert), words, began))
-    last = max(due for _, _, _, due, _, _ in expected) + WITHIN
-    say(f"the last page is due in {last - time.time():.0f} s")
-    while time.time() < last + QUIET and not all(pages_of(fleet, alert, labels) for _, alert, labels, *_ in expected):
+        expected.append((what, alert, labels, who, due + delay(fleet, alert), words, began))
+    last = max(due for _, _, _, _, due, _, _ in expected) + WITHIN
+    say(f"the last message is due in {last - time.time():.0f} s")
+    while time.time() < last + QUIET and not all(told_of(fleet, alert, labels) for _, alert, labels, *_ in expected):
         time.sleep(0.2)
     # Any other notification has arrived by now.
     time.sleep(QUIET)
     problems, heard = [], 0
-    for what, alert, labels, due, words, began in expected:
-        pages = pages_of(fleet, alert, labels)
-        if not pages:
+    for what, alert, labels, who, due, words, began in expected:
+        told = told_of(fleet, alert, labels)
+        if not told:
             problems.append(f"nobody hears of {alert}: {what}")
             continue
-        heard, first = heard + 1, pages[0]
+        heard, first = heard + 1, told[0]
         late = first["at"] - due
-        say(f"{alert:22} {first['at'] - began:5.0f} s after it began, {late:5.1f} s after the rule could fire: {what}")
+        say(f"{alert:22} {first['at'] - began:5.0f} s after it began, {late:5.1f} s after the rule could fire, {len(told)} message: {what}")
         text = "\n".join(found["annotations"]["summary"] + found["annotations"]["description"] for found in first["alerts"])
+        say(f"    {text}")
         wanted = words + list(labels.values())
         problems += [f"{alert} does not say {word!r}: {text}" for word in wanted if word not in text]
         problems += [f"{alert} comes {late:.0f} s after it could: {what}"] if late > WITHIN else []
-        problems += [f"{alert} is heard {len(pages)} times: {what}"] if len(pages) != 1 else []
+        problems += [f"{alert} is heard {len(told)} times: {what}"] if len(told) != 1 else []
+        problems += [f"{alert} is told to {one['to']}: {what}" for one in told if one["to"] != who]
         problems += [f"{alert} has no runbook"] if not all("/runbooks/" in one["annotations"]["runbook_url"] for one in first["alerts"]) else []
     wanted = [(alert, labels) for _, alert, labels, *_ in expected]
     for message in fleet.messages:
         others = [one for one in message["firing"] if not any(fits(one, alert, labels) for alert, labels in wanted)]
-        if message["to"] == "pager":
+        if message["to"] == PAGER:
             problems += [f"the pager also hears of {one['labels']}" for one in others]
     chat = sorted({(one["labels"]["alertname"], one["labels"].get("lock") or one["labels"].get("job", "")) for message in fleet.messages
-                   if message["to"] == "chat" for one in message["firing"]})
-    say("for the morning: " + ", ".join(f"{alert} ({of})" for alert, of in chat))
+                   if message["to"] == CHAT for one in message["firing"]} - {(alert, labels.get("lock") or labels.get("job")) for alert, labels in wanted})
+    say("also for the morning: " + ", ".join(f"{alert} ({of})" for alert, of in chat))
     check(not problems, "\n".join(problems))
     say(f"{heard} faults, each heard once, in time and in full")
 
@@ -217,13 +340,13 @@ def fits(one, alert, labels):
     return one["labels"]["alertname"] == alert and all(one["labels"].get(name) == value for name, value in labels.items())
 
 
-def pages_of(fleet, alert, labels):
-    """The messages to the pager that tell of a fault, each with what it says."""
+def told_of(fleet, alert, labels):
+    """The messages that tell of a fault, each with what it says."""
     found = []
     for message in list(fleet.messages):
         alerts = [one for one in message["firing"] if fits(one, alert, labels)]
-        if alerts and message["to"] == "pager":
-            found.append({"at": message["at"], "alerts": alerts})
+        if alerts:
+            found.append({"at": message["at"], "to": message["to"], "alerts": alerts})
     return found
 
 

@@ -44,6 +44,15 @@ def run(options):
          alert("LockWaitersPilingUp", WARNING, store="redis:6379", lock="order:<id>"),
          *[alert(name, WARNING, job=job, cluster="eu", store="redis:6379", lock="order:<id>")
            for name in ["LockAcquireTimeouts", "LockWaitBudgetBurn"] for job in ["api", "worker", "shop"]])
+    command = {"store": "redis:6379", "lock": "backup"}
+    tell("a stuck command, and a stuck holder that is silent", [("pager", ["LockStuckWithWaiters"])],
+         alert("LockStuckWithWaiters", CRITICAL, site="lockctl run backup.sh", **command), alert("LockCommandStuck", WARNING, **command),
+         alert("LockHolderSilent", WARNING, job="shop", instance="a:1", **command))
+    tell("a holder that was killed, where its key never ends", [("pager", ["LockKeyWithoutTtl"])],
+         alert("LockKeyWithoutTtl", CRITICAL, store="redis:6379", lock="ramp"),
+         *[alert(name, WARNING, job="depot", instance="a:1", store="redis:6379", lock="ramp") for name in ["LockHolderSilent", "LockOrphanedHold"]])
+    tell("a silent holder of another lock", [("chat", ["LockHolderSilent"])],
+         alert("LockHolderSilent", WARNING, job="depot", instance="a:1", store="redis:6379", lock="gate"))
     tell("another lock, and another store", [("chat", ["LockAcquireTimeouts"]), ("chat", ["LockStuck"])],
          alert("LockStuck", WARNING, job="shop", instance="a:1", site="shop::charge", **{**stuck, "lock": "cart:<id>"}),
          alert("LockAcquireTimeouts", WARNING, job="shop", cluster="eu", store="redis:6379#staging:", lock="order:<id>"))

@@ -383,9 +383,10 @@ def free_ports(count):
     raise RuntimeError(f"no {count} free ports below {first_of_system}")
 
 
-def start(name, command, options, stdin=None, **environment):
-    with open(f"{options.work}/{name}.log", "wb") as log:
-        child = subprocess.Popen(command, stdin=stdin, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **environment})
+def start(name, command, options, stdin=None, cwd=None, user=None, group=None, **environment):
+    with open(f"{options.work}/{name}.log", "ab") as log:
+        child = subprocess.Popen(command, stdin=stdin, stdout=log, stderr=subprocess.STDOUT, cwd=cwd, user=user, group=group,
+                                 env={**os.environ, **environment})
     child.log = f"{options.work}/{name}.log"
     children.append(child)
     return child

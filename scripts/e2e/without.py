@@ -31,6 +31,8 @@ def remembered(parts):
 
 GAUGES = ["LockQuorumDegraded", "LockMembersDisagree", "LockKeyWithoutTtl", "LockNoLeader"]
 REFUSES = "LockStoreRefuses"
+# The recorded series of which an alert only adds the service.
+CAUSES = {"LockKeyWithoutTtl": "store_lock:distributed_lock_keys_without_ttl:max", "LockNoLeader": "store_lock:distributed_lock_without_leader:count"}
 NOT_NOW, ALL, UP_OR_NOT, OFTEN = "({series})", "({series} or {last})", "({series} or ({last}{once}))", "({series} or ({last}{down}))"
 
 # The part, its rule, and the rule without it.
@@ -70,7 +72,7 @@ def in_full(rules):
         for name, of in recorded.items():
             # A range of a recorded series stays.
             expr = re.sub(re.escape(name) + r"(?!\[)", lambda _, of=of: f"({of})", expr)
-        if found["kind"] == "record":
+        if found["kind"] == "record" and found["name"] not in CAUSES.values():
             recorded[found["name"]] = expr
         return f"- {found['kind']}: {found['name']}\n        expr: {json.dumps(expr)}\n"
 
@@ -101,8 +103,8 @@ def main():
         return said.count("expr: ") if done.returncode else 0, said
 
     def look(number, what, alert, change):
-        begin = rules.index(f"- alert: {alert}\n")
-        end = rules.find("- alert:", begin + 1)
+        begin = rules.index(f"- record: {CAUSES[alert]}\n" if alert in CAUSES else f"- alert: {alert}\n")
+        end = rules.find("- alert:", rules.index(f"- alert: {alert}\n") + 1)
         changed = rules[:begin] + change(rules[begin:end]) + rules[end:]
         if changed == rules:
             return f"{alert} has no such part: {what}", None

@@ -220,7 +220,12 @@ async fn a_wait_in_vain_names_the_holder() {
     assert_eq!(spans[1].fields.get("waited_seconds"), "2.0");
     for span in &spans[1..] {
         assert!(span.fields.get("holder").contains("shop::report"), "{span:?}");
+        // A search for this key and owner finds the span of the hold, and so the trace of the holder.
+        let hold = collector.spans("lock_hold").remove(0);
+        assert_eq!((span.fields.get("key"), span.fields.get("holder_owner")), ("k", hold.fields.get("owner")));
+        assert_ne!(hold.fields.get("owner"), "");
     }
+    assert_eq!(spans[0].fields.get("holder_owner"), "", "this one did not wait");
     guard.release().await.unwrap();
 }
 

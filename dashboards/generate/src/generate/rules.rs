@@ -3,7 +3,10 @@
 //! Both files are valid with the default settings. The head of `alerts.yml` says which places are settings; [`marked`] puts a
 //! mark such as `<<manyWaiters>>` there.
 
-use serde_json::{Value, json};
+use std::sync::LazyLock;
+
+use serde_json::Value;
+use yaml_rust2::{Yaml, YamlLoader};
 
 use super::Settings;
 use super::settings::TABLE;
@@ -122,59 +125,36 @@ pub(super) fn filled(marked: &str, settings: &Settings) -> String {
 
 /// Returns the rules as JSON, without comments: jsonnet does not read every text of YAML correctly.
 pub(super) fn as_json(text: &str) -> Value {
-    let mut groups: Vec<Value> = Vec::new();
-    // The key of a map of labels or annotations.
-    let mut map = "";
-    let mut lines = text.lines().peekable();
-    while let Some(line) = lines.next() {
-        let content = line.trim_start().trim_start_matches("- ");
-        let indent = line.len() - content.len();
-        let Some((key, value)) = content.split_once(':').filter(|_| !content.starts_with('#')) else { continue };
-        let value: Value = match value.trim() {
-            block @ ("|-" | ">-") => {
-                let is_deeper = |part: &&str| part.len() - part.trim_start().len() > indent;
-                let parts = std::iter::from_fn(|| lines.next_if(is_deeper));
-                let without_comment = |part: &'_ str| if block == "|-" { start_of_comment(part) } else { part.len() };
-                let parts: Vec<_> = parts.map(|part| part[..without_comment(part)].trim()).collect();
-                parts
-                    .into_iter()
-                    .filter(|part| !part.is_empty())
-                    .collect::<Vec<_>>()
-                    .join(" ")
-                    .replace("( ", "(")
-                    .replace(" )", ")")
-                    .into()
-            }
-            plain => plain.into(),
-        };
-        match (indent, key, groups.last_mut()) {
-            (4, "name", _) => groups.push(json!({ "name": value, "rules": [] })),
-            (4, "interval", Some(group)) => group[key] = value,
-            (8.., _, Some(group)) => {
-                let rules = group["rules"].as_array_mut();
-                match rules {
-                    Some(rules) if ["alert", "record"].contains(&key) => rules.push(json!({ key: value })),
-                    Some(rules) => match rules.last_mut() {
-                        Some(rule) if indent > 8 => rule[map][key] = value,
-                        Some(_) if value == "" => map = key,
-                        Some(rule) => rule[key] = value,
-                        None => {}
-                    },
-                    None => {}
-                }
-            }
-            _ => {}
-        }
+    let files = YamlLoader::load_from_str(text).unwrap_or_else(|error| panic!("the rules are not YAML: {error}"));
+    files.first().map(json_of).unwrap_or_default()
+}
+
+fn json_of(yaml: &Yaml) -> Value {
+    match yaml {
+        Yaml::Hash(fields) => fields
+            .iter()
+            .map(|(name, value)| match (name.as_str().unwrap_or_default(), value.as_str()) {
+                ("expr", Some(query)) => ("expr".to_owned(), on_one_line(query).into()),
+                (name, _) => (name.to_owned(), json_of(value)),
+            })
+            .collect(),
+        Yaml::Array(items) => items.iter().map(json_of).collect(),
+        text => text.as_str().into(),
     }
-    json!({ "groups": groups })
+}
+
+/// Returns a query without its comments.
+fn on_one_line(query: &str) -> String {
+    let parts = query.lines().map(|line| line[..start_of_comment(line)].trim()).filter(|part| !part.is_empty());
+    parts.collect::<Vec<_>>().join(" ").replace("( ", "(").replace(" )", ")")
 }
 
 /// Returns the query of a rule for a dashboard, which then shows exactly what the rule says: series are written `@held`, and
 /// recorded series are replaced by what they record. `within` selects the processes, as in [`selected`](super::names::selected).
 pub(super) fn on_dashboard(rule: &str, within: &str) -> String {
+    static RULES: LazyLock<[Value; 2]> = LazyLock::new(|| FILES.map(|(_, text)| as_json(&marked(text))));
     let mut recorded: Vec<(String, String)> = Vec::new();
-    for (_, text) in FILES {
-        let file = as_json(&marked(text));
+    for file in &*RULES {
         let groups = file["groups"].as_array().into_iter().flatten();
         for known in groups.flat_map(|group| group["rules"].as_array().into_iter().flatten()) {
             let text = |key: &str| known[key].as_str().unwrap_or_default();

@@ -166,6 +166,22 @@ fn alerts_name_labels_that_they_have_and_metrics_that_exist() {
     }
 }
 
+/// A fault of a whole store may belong to several services: the alert has no label for them, and its text names them.
+#[test]
+#[limit]
+fn a_page_carries_the_labels_that_teams_route_by() {
+    let mut of_a_store = Vec::new();
+    for rule in rules() {
+        let Rule::Alert(alert) = rule else { continue };
+        let given = labels::of(&parse(&alert.expr).unwrap()).unwrap();
+        if alert.is_critical && !["cluster", "namespace", "job"].iter().all(|label| given.contains(*label)) {
+            assert!(alert.description.contains(".Labels.job"), "{} names no service", alert.name);
+            of_a_store.push(alert.name.as_str());
+        }
+    }
+    assert_eq!(of_a_store, ["LockManyStuck", "LockManyLost"]);
+}
+
 /// Returns the names that follow a mark.
 fn placeholders<'a>(text: &'a str, mark: &'a str) -> impl Iterator<Item = &'a str> {
     text.split(mark).skip(1).map(|rest| {
