@@ -24,7 +24,7 @@ trap 'exit 130' INT TERM
 cargo build --locked -q --workspace --all-features --bin stuck --bin lock-dashboards
 target=${CARGO_TARGET_DIR:-target}
 "$target/debug/lock-dashboards" --to "$work" --fast
-python3 scripts/e2e/pictures.py --work "$work" --stuck "$target/debug/stuck" --dashboards dashboards
+python3 dashboards/tests/e2e/pictures.py --work "$work" --stuck "$target/debug/stuck" --dashboards dashboards
 
 cp scripts/pictures/* "$work"
 (

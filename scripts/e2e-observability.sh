@@ -45,7 +45,7 @@ promtool check rules "$work/set/alerts.yml" "$work/set/recording_rules.yml"
 
 step "the same cases where two servers scrape everything: not one alert more"
 for cases in alerts_cases_test.yml alerts_looks_test.yml alerts_oncall_test.yml; do
-    python3 scripts/e2e/doubled.py --cases "dashboards/$cases" --to "$work/doubled-$cases" --rules dashboards
+    python3 dashboards/tests/e2e/doubled.py --cases "dashboards/$cases" --to "$work/doubled-$cases" --rules dashboards
     promtool test rules "$work/doubled-$cases"
 done
 
@@ -54,17 +54,17 @@ cp examples/service/prometheus.yml dashboards/alerts.yml dashboards/recording_ru
 promtool check config "$work/service/prometheus.yml"
 
 step "an hour of deploys, a scale-up, a crash, an outage and a clock that steps: every page is true"
-python3 scripts/e2e/hour.py --rules dashboards --to "$work/hour.yml"
+python3 dashboards/tests/e2e/hour.py --rules dashboards --to "$work/hour.yml"
 promtool test rules "$work/hour.yml"
 
 step "what a person is told, by a real Alertmanager"
-python3 scripts/e2e/notifications.py --work "$work" --dashboards dashboards
+python3 dashboards/tests/e2e/notifications.py --work "$work" --dashboards dashboards
 
 step "from a slow wait to its trace"
-python3 scripts/e2e/exemplars.py --work "$work" --member "$target/debug/examples/member"
+python3 dashboards/tests/e2e/exemplars.py --work "$work" --member "$target/debug/examples/member"
 
 step "a real incident"
 "$target/debug/lock-dashboards" --to "$work" --fast
 "$target/debug/lock-dashboards" --queries >"$work/queries.json"
-python3 scripts/e2e/observability.py --work "$work" --stuck "$target/debug/stuck" --lockctl "$target/debug/lockctl" \
+python3 dashboards/tests/e2e/observability.py --work "$work" --stuck "$target/debug/stuck" --lockctl "$target/debug/lockctl" \
     --dashboards dashboards

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Checks for false and missing pages, with real services, Redis, PostgreSQL, Prometheus and Alertmanager. First come four healthy
 # services over three stores for an hour, with elections, jobs, readers, a semaphore that is never empty, a migration of ten minutes,
-# deploys and a scale-up. There must be no page and no warning. Then come the faults of scripts/e2e/faults.py, one after the other. A
+# deploys and a scale-up. There must be no page and no warning. Then come the faults of dashboards/tests/e2e/faults.py, one after the other. A
 # person must hear of each once, in time, with the facts that they need. Prometheus scrapes every 15 s.
 #
 #   sh scripts/real-hour.sh                          # the hour, then the faults with the real delays of the rules
@@ -33,5 +33,5 @@ target=${CARGO_TARGET_DIR:-target}
 minutes=${LOCK_HOUR_MINUTES:-60}
 scrape=15
 [ "$minutes" -ge 10 ] || scrape=5
-python3 scripts/e2e/real_hour.py --work "$work" --member "$target/debug/examples/member" --lockctl "$target/debug/lockctl" \
+python3 dashboards/tests/e2e/real_hour.py --work "$work" --member "$target/debug/examples/member" --lockctl "$target/debug/lockctl" \
     --generator "$target/debug/lock-dashboards" --dashboards dashboards --minutes "$minutes" --scrape "${LOCK_HOUR_SCRAPE:-$scrape}"

@@ -5,7 +5,7 @@ The series are made by playing the hour: pods take and give back locks, are scra
 would tell; an inspector scans the store every 30 s from whichever pod is elected. At the end a lock really is stuck, so that
 silence is no proof of rules that cannot fire.
 
-    python3 scripts/e2e/hour.py --rules dashboards --seed 1 --to hour.yml && promtool test rules hour.yml
+    python3 dashboards/tests/e2e/hour.py --rules dashboards --seed 1 --to hour.yml && promtool test rules hour.yml
 """
 
 import argparse

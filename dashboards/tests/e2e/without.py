@@ -1,7 +1,7 @@
 """Takes parts out of alert rules, one after the other, and plays the cases to promtool: with any part missing, one of them fails.
 It takes some minutes, and tells of the cases, not of the rules: run it after a change of either.
 
-    python3 scripts/e2e/without.py --rules dashboards --cases alerts_looks_test.yml --work DIR
+    python3 dashboards/tests/e2e/without.py --rules dashboards --cases alerts_looks_test.yml --work DIR
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Writes cases of promtool again, with every series twice, as a pair of Prometheus servers behind one query layer has them.
 
-    python3 scripts/e2e/doubled.py --cases dashboards/alerts_cases_test.yml --rules dashboards --to doubled.yml
+    python3 dashboards/tests/e2e/doubled.py --cases dashboards/alerts_cases_test.yml --rules dashboards --to doubled.yml
 """
 
 import argparse
