@@ -118,10 +118,7 @@ impl Cluster {
         if self.table.masters().iter().all(refuses) {
             return error;
         }
-        LockError::not_executed(format!(
-            "{error}; other masters of the cluster accept this user, so correct it on \
-            this one"
-        ))
+        LockError::not_executed(format!("{error}; other masters accept this user, so correct it on this one"))
     }
 }
 

@@ -162,8 +162,7 @@ impl Target {
         }
         if is_socket && address.contains(['@', '=', '&']) {
             return Err(LockError::misconfigured(
-                "the path of the socket in the Redis URL contains @, = or &, as when the ? before its parameters is missing; \
-                 percent-encode them",
+                "the socket's path in the URL contains @, = or &: percent-encode them, or write ? before parameters",
             ));
         }
         // Which of RESP2 and RESP3 is spoken is not a choice here, but other clients read the same URL.

@@ -22,8 +22,7 @@ pub(crate) fn connecting(node: &str, error: &RedisError) -> LockError {
             error.detail().unwrap_or("the client refuses these settings"),
         )),
         ErrorKind::Parse if !is_cut_short(error) => LockError::misconfigured(format!(
-            "cannot connect to {node}: the server there does not speak the Redis protocol{}; correct host and port \
-             of the URL",
+            "cannot connect to {node}: it does not speak the Redis protocol{}; correct host and port of the URL",
             if is_http(error) { ", but as a web server" } else { "" },
         )),
         ErrorKind::RESP3NotSupported => LockError::misconfigured(format!(

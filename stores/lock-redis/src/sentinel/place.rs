@@ -115,8 +115,7 @@ pub(crate) fn take_durability(url: &mut StoreUrl) -> Result<(Durability, bool)> 
         (Some(acks), None) => Ok((format!("acks={acks}").parse()?, false)),
         (None, Some(fsync)) => Ok((format!("fsync={fsync}").parse()?, false)),
         (Some(_), Some(_)) => Err(LockError::misconfigured(
-            "the Redis URL has both acks and fsync; a lock on the disks of replicas is also in their memory: keep \
-             fsync",
+            "the Redis URL has both acks and fsync; a lock that replicas have on disk is in their memory: keep fsync",
         )),
     }
 }

@@ -68,9 +68,8 @@ impl Told {
         }
         let each: Vec<String> = why_not.iter().map(|error| format!("; {error}")).collect();
         LockError::unavailable(format!(
-            "acks=all counts the replicas that the sentinels know, and most sentinels have not named them: start \
-             them, or write the \
-             number of replicas, as in acks=1{}",
+            "acks=all counts the replicas that the sentinels know, and most sentinels name none: start them, or write \
+             the number of replicas, as in acks=1{}",
             each.concat(),
         ))
     }

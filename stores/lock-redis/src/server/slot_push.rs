@@ -60,8 +60,7 @@ impl Node {
                         tracing::info!(
                             node = self.name(),
                             "grants of this master are published to all nodes of the cluster; to send them only to \
-                             processes that wait, use Redis 7 and permit SSUBSCRIBE, SUNSUBSCRIBE, SPUBLISH, PUBSUB \
-                             SHARDNUMSUB",
+                             waiters, use Redis 7 and permit SSUBSCRIBE, SUNSUBSCRIBE, SPUBLISH, PUBSUB SHARDNUMSUB",
                         );
                     }
                     clock.sleep_until(clock.now().after(ROUND)).await;
