@@ -25,7 +25,9 @@ async fn who_blocked_whom_is_told_when_it_is_over() {
     let waits = || {
         let page: Value = serde_json::from_str(&shop.metrics.locks_json()).unwrap();
         let rows = page["locks"].as_array().unwrap().clone();
-        rows.iter().any(|row| row["state"] == "waiting" && row["age_seconds"].as_f64() > Some(0.05))
+        // Only a waiter that has seen the holder can tell who blocked it.
+        let has_seen = |row: &Value| row["waits_for"]["site"] == "shop::charge";
+        rows.iter().any(|row| has_seen(row) && row["age_seconds"].as_f64() > Some(0.05))
     };
     while !waits() {
         tokio::task::yield_now().await;

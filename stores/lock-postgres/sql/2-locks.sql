@@ -162,8 +162,8 @@ BEGIN
         EXIT;
       END IF;
     END LOOP;
-    -- The clock was set back since this was written.
-    IF l.until > lock_core.ends(l.until, l.ttl_ms, moment) THEN
+    -- The clock was set back since this was written. Without an outcome the row is locked here, so no fresh lease is shortened.
+    IF outcome IS NULL AND l.until > lock_core.ends(l.until, l.ttl_ms, moment) THEN
       UPDATE lock_core.lock SET until = lock_core.ends(until, ttl_ms, moment) WHERE key = keys[i] RETURNING until INTO l.until;
     END IF;
     IF outcome IS NULL AND l.owner = o AND l.until > moment THEN

@@ -60,6 +60,24 @@ fn an_attempt_that_is_refused_locks_and_writes_nothing() {
     });
 }
 
+/// A look alone would refuse it for as long as the clock was set back.
+#[test]
+#[limit]
+fn an_attempt_that_is_refused_shortens_a_lease_of_before_the_clock_was_set_back() {
+    on_runtime(async {
+        let (server, store) = store();
+        let client = session(&server).await;
+        granted(&store, &claim("set back", LONG)).await;
+        // As if the lock had been taken while the clock was a day ahead.
+        let ahead = "UPDATE lock_core.lock SET until = until + interval '1 day', since = since + interval '1 day'
+            WHERE key = 'set back'";
+        client.batch_execute(ahead).await.unwrap();
+        assert!(refused(&store, &claim("set back", LONG)).await);
+        let left = "SELECT until < clock_timestamp() + interval '1 hour' FROM lock_core.lock WHERE key = 'set back'";
+        assert!(client.query_one(left, &[]).await.unwrap().get::<_, bool>(0), "it lasts a day longer than it may");
+    });
+}
+
 #[test]
 #[limit]
 fn a_lease_that_has_ended_goes_to_a_waiter_and_not_to_whoever_comes() {
