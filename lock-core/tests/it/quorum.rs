@@ -68,7 +68,7 @@ async fn without_a_majority_nothing_is_granted_and_nothing_stays() {
         process.set(0..3, network);
         let refused = process.locks.lock("k").with_ttl(6 * SECOND).try_acquire().await.unwrap_err();
         assert_eq!(refused.kind(), LockErrorKind::Unavailable, "{refused}");
-        for said in ["3 must", "a: ", "b: ", "c: "] {
+        for said in ["3 of 5 members must", "a: ", "b: ", "c: "] {
             let text = refused.to_string().replace(" did not", ": did not");
             assert!(text.contains(said), "{said} is not in: {text}");
         }
