@@ -92,7 +92,7 @@ pub(crate) async fn view(target: &Target, connection: &mut MultiplexedConnection
     if *address == Value::Nil {
         let known: Vec<String> = list(masters).iter().filter_map(|master| field(master, "name")).collect();
         return Err(LockError::misconfigured(format!(
-            "the sentinel {} does not watch {service:?}, but: {}; correct the name after the hosts of the URL",
+            "the sentinel {} has no service {service:?}, but: {}; correct the name after the hosts of the URL",
             target.node(),
             if known.is_empty() { "none".to_owned() } else { known.join(", ") },
         )));

@@ -64,7 +64,7 @@ fn bad_urls_say_what_to_write_and_repeat_nothing() {
         ("redis://h?keyprefix=s3cret", "key_prefix"),
         ("unix:///run/redis.sock?s3=1", "db, user and pass"),
         ("redis://s3cret!", "cannot be one"),
-        ("unix:///run/redis.sock&pass=s3cret", "the ? before"),
+        ("unix:///run/redis.sock&pass=s3cret", "? before parameters"),
         ("redis://h/-1", "count from 0"),
     ] {
         let error = parse(url).unwrap_err();
