@@ -243,7 +243,7 @@ fn readers_and_permits_are_refused_with_the_whole_sentence_and_nothing_is_left()
         for (refused, what) in
             [(locks.read("shared").await, "readers"), (locks.semaphore("shared", 3).await, "permits")]
         {
-            let sentence = format!("lock \"shared\": this store gives exclusive locks only and no {what}; {instead}");
+            let sentence = format!("lock \"shared\": this store has exclusive locks only, and no {what}; {instead}");
             let error = refused.unwrap_err();
             assert_eq!((error.kind(), error.to_string()), (LockErrorKind::Misconfigured, sentence));
         }
