@@ -45,7 +45,7 @@ fn a_server_and_its_replicas() {
     let mut master = RedisServer::builder().with("repl-diskless-sync-delay", "0").start();
     let ended = lockctl_at(&master.url(), &["topology"]);
     ended.assert_code(0);
-    assert_says(&ended, &["0 replicas", "durability master: nobody takes over"]);
+    assert_says(&ended, &["0 replicas", "durability master: no replica takes over from a master"]);
     let place = format!("127.0.0.1 {}", master.port());
     let replica = RedisServer::builder().with("replicaof", &place).start();
     let json = until("a replica", &master.url(), |json| {
