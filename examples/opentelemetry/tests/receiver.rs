@@ -141,6 +141,10 @@ fn spans(messages: &[Message]) {
     let attributes = attributes(failed[0]);
     assert_eq!((&*attributes["outcome"], &*attributes["error.type"]), ("timeout", "timeout"));
     assert!(attributes["holder"].contains("charge"), "the holder is named: {attributes:?}");
-    assert_eq!(attributes["holder_owner"], self::attributes(holds[0])["owner"], "a search leads to the trace of the holder");
+    assert_eq!(
+        attributes["holder_owner"],
+        self::attributes(holds[0])["owner"],
+        "a search leads to the trace of the holder"
+    );
     assert_ne!(holds[0]["status"]["code"], 2);
 }

@@ -152,7 +152,7 @@ mod tests {
             ("redlock://a,b,c?restarts=maybe", "forget or remember"),
             ("redlock://a,b,c?s3cret=1s", "no other parameter"),
             ("redlock://a:port,b,c", "cannot be read"),
-            ("redlock://a/1,b/1,c/1", "comes last; write redlock://"),
+            ("redlock://a/1,b/1,c/1", "the database comes last, and is the same"),
             ("redlock://redis://a,redis://:s3cret@b,redis://c", "one scheme for all"),
             ("redis://a,b,c", "not the URL of a quorum"),
         ] {

@@ -10,6 +10,9 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use crate::program::lockctl;
 use crate::run::{is_alive, is_free, until};
 
+/// What is printed of each process if a test fails.
+const PS: &str = "pid,ppid,pgid,tpgid,stat,pending,blocked,ignored,caught,wchan:20,args";
+
 /// A terminal with a program in its foreground. The terminal is closed when this is dropped.
 struct Terminal {
     keyboard: File,
@@ -82,6 +85,8 @@ impl Drop for Terminal {
     fn drop(&mut self) {
         if std::thread::panicking() {
             println!("the screen shows: {:?}", self.screen);
+            let table = Command::new("ps").args(["-s", &self.program.id().to_string(), "-o", PS]).output();
+            println!("its processes:\n{}", String::from_utf8_lossy(&table.unwrap().stdout));
         }
         let _ = self.program.kill();
         let _ = self.program.wait();

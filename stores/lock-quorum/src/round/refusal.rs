@@ -120,7 +120,7 @@ mod tests {
             ([held(), held(), young()], None),
             (
                 [counted(7), held(), failed()],
-                Some("another client has it at 1 of 3 members, and 2 must grant it; bring"),
+                Some("another client has it at 1 of 3 members, and 2 must grant it; restart"),
             ),
             ([held(), young(), young()], Some("has it at 3 of 3 members, and 2 must grant it; wait, or run")),
             ([counted(7), by(), by()], Some("the votes of the 3 members are split")),
