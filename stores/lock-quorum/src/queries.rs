@@ -70,8 +70,7 @@ pub(super) async fn ping(shared: &Arc<Shared>) -> Result<()> {
         return Err(match up {
             0 => error,
             _ => LockError::misconfigured(format!(
-                "{error}; other members of the quorum accept this user, so correct \
-                    this member"
+                "{error}; other members of the quorum accept this user, so correct this member"
             )),
         });
     }
@@ -122,12 +121,15 @@ pub(super) async fn collect<T>(
     pending.fill(clock, clock.now().after(within), answers, decide, note).await;
 }
 
+/// Returns the answer of a member, which is an error if there was none in time.
+pub(super) fn in_time<T>(answer: Option<Result<T>>) -> Result<T> {
+    answer.unwrap_or_else(|| Err(LockError::unavailable("it did not answer in time")))
+}
+
 /// Names the members that answered. A member that has not answered has an error.
 pub(super) fn named<T>(shared: &Shared, answers: Vec<Option<Result<T>>>) -> SyncReport<T> {
-    let silent = || Err(LockError::unavailable("it did not answer in time"));
     let members = shared.members.iter().zip(answers);
-    let nodes =
-        members.map(|(member, answer)| NodeReport::new(Arc::clone(&member.name), answer.unwrap_or_else(silent)));
+    let nodes = members.map(|(member, answer)| NodeReport::new(Arc::clone(&member.name), in_time(answer)));
     SyncReport::new(nodes.collect(), shared.list.majority)
 }
 

@@ -96,7 +96,7 @@ pub(crate) fn ended(span: &Span, how: &LockEventKind<'_>) {
 }
 
 /// Sets the error status, by the field that OpenTelemetry's layer for `tracing` reads, and `error.type` of its semantic
-/// conventions. A busy lock and a dropped caller are no errors.
+/// conventions. A busy lock and a dropped caller are not errors.
 fn failed(span: &Span, error_type: impl Value) {
     span.record("otel.status_code", "ERROR").record("error.type", error_type);
 }

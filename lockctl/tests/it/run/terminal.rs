@@ -10,7 +10,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use crate::program::lockctl;
 use crate::run::{is_alive, is_free, until};
 
-/// What is printed of each process if a test fails.
+/// The columns that a failed test prints for each process.
 const PS: &str = "pid,ppid,pgid,tpgid,stat,pending,blocked,ignored,caught,wchan:20,args";
 
 /// A terminal with a program in its foreground. The terminal is closed when this is dropped.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::inspect::{entries, joint};
-use crate::queries::{MAJORITY, READ, asked, named, together};
+use crate::queries::{MAJORITY, READ, asked, in_time, named, together};
 use crate::round::ask::PendingAnswers;
 use crate::shared::Shared;
 use lock_store::contract::backend::{
@@ -115,7 +115,7 @@ impl Walk {
                 }
                 continue;
             }
-            let page = match answer.unwrap_or_else(|| Err(LockError::unavailable("it did not answer in time"))) {
+            let page = match in_time(answer) {
                 Ok(page) => page,
                 Err(error) => {
                     (step.has_ended, step.failed) = (true, Some(error));

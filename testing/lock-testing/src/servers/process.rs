@@ -17,11 +17,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 ///
 /// # Panics
 ///
-/// Panics if `process` is not the id of a process.
+/// Panics if `process` is not the id of a process, or if it has not stopped within a minute.
 pub fn freeze(process: u32) {
     // A process that has ended needs no signal.
     let _ = kill_process(pid(process), Signal::STOP);
-    wait_until(|| stands_still(process));
+    assert!(wait_until(|| stands_still(process)), "process {process} does not stop");
 }
 
 /// Lets a process go on, as SIGCONT does.

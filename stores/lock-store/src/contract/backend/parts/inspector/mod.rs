@@ -27,8 +27,9 @@ pub trait Inspector: Send + Sync {
     /// Reads the next page of a walk through the locks whose keys begin with `prefix`, in any order. The walk starts at
     /// the beginning, or after a position that an earlier page gave.
     ///
-    /// About `limit` keys are visited. With a limit of 0, a quorum visits none and returns the locks that it knows. A lock that is held during the whole walk is in at least one of its pages. A
-    /// lock that is taken or freed during the walk may be missing. A page may be empty although others follow.
+    /// About `limit` keys are visited. With a limit of 0, a quorum visits none and returns the locks that it knows. A lock
+    /// that is held during the whole walk is in at least one of its pages. A lock that is taken or freed during the walk may
+    /// be missing. A page may be empty although others follow.
     fn scan(
         &self,
         prefix: &str,
