@@ -96,6 +96,24 @@ async fn a_store_that_was_left_no_time_has_not_failed() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+#[limit]
+async fn a_look_that_gave_up_after_its_second_has_not_failed() {
+    let remote = Remote { store: MemoryStore::new(), one_way: Duration::from_millis(700) };
+    let seen = Commands::default();
+    let locks = LockManager::builder(remote).observer(seen.clone()).drive_on_current_runtime().build().unwrap();
+    let observer = locks.elect("billing").observe();
+    tokio::time::sleep(30 * SECOND).await;
+    assert_eq!(seen.0.lock().unwrap().1, 0, "each look took longer than its second");
+    drop(observer);
+    // Who asks for the holder waits for seconds, and an answer that stays away is a failure then.
+    let remote = Remote { store: MemoryStore::new(), one_way: 4 * SECOND };
+    let seen = Commands::default();
+    let locks = LockManager::builder(remote).observer(seen.clone()).drive_on_current_runtime().build().unwrap();
+    locks.elect("billing").leader().await.unwrap_err();
+    assert_eq!(seen.0.lock().unwrap().1, 1);
+}
+
 /// Other libraries count a lease from the answer, and hand over a lease that has ended.
 #[tokio::test(start_paused = true)]
 #[limit]
