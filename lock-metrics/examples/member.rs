@@ -83,6 +83,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     work.abort_all();
     while work.join_next().await.is_some() {}
     println!("stopped; every lock given back: {}", reports.iter().all(ShutdownReport::is_clean));
+    for report in reports.iter().filter(|report| !report.is_clean()) {
+        println!("left behind: {report:?}");
+    }
     Ok(())
 }
 

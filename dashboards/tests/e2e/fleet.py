@@ -187,7 +187,8 @@ class Fleet:
         status = member.wait(60)
         os.remove(f"{self.options.work}/members/{name}.json")
         with open(member.log, encoding="utf-8") as log:
-            check(status == 0 and "every lock given back: true" in log.read(), f"{name} gives every lock back at SIGTERM")
+            said = log.read()
+        check(status == 0 and "every lock given back: true" in said, f"{name} gives every lock back at SIGTERM: {status} {said[-500:]}")
 
     def printed(self, name):
         with open(self.members[name].log, encoding="utf-8") as log:

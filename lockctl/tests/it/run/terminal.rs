@@ -99,25 +99,36 @@ fn number(terminal: &mut Terminal) -> u32 {
     terminal.shows(".").parse().unwrap()
 }
 
+/// Waits until a command, which printed its number, has become `sleep`. A key pressed while a shell starts a program may be
+/// lost: the shell handles the signal by waiting for the program, and the program has the handlers of the shell until it runs.
+fn sleeper(terminal: &mut Terminal) {
+    let command = number(terminal).to_string();
+    let is_asleep =
+        || Command::new("ps").args(["-o", "comm=", "-p", &command]).output().unwrap().stdout.starts_with(b"sleep");
+    until("the command sleeps", is_asleep);
+}
+
 #[test]
 #[limit]
 fn a_command_reads_from_its_terminal_and_gets_its_keys() {
     let server = RedisServer::start();
     let mut shell = Terminal::shell(&server);
     // The command is in the foreground before its first step.
-    shell.press("$L -- sh -c 'ps -o stat= -p $$; read word; echo \"got\"=$word; sleep 600'\n");
+    shell.press("$L -- sh -c 'ps -o stat= -p $$; read word; echo \"got\"=$word, \"pid\"=$$.; exec sleep 600'\n");
     shell.shows("+");
     shell.press("hello\n");
     shell.shows("got=hello");
+    sleeper(&mut shell);
     shell.press("\x03");
     shell.ended_with(130);
     assert!(is_free(&server));
     // A part of a pipeline that reads keys, as a pager does, keeps the terminal; a command that asks for it gets it.
     shell.press(
-        "$L -- sh -c 'echo line; sleep 600' | sh -c 'read line; read key </dev/tty; echo \"$line\"=$key; read all'\n",
+        "$L -- sh -c 'echo $$; exec sleep 600' | sh -c 'read pid; read key </dev/tty; echo \"$key\", \"pid\"=$pid.; read all'\n",
     );
-    shell.press("q\n");
-    shell.shows("line=q");
+    shell.press("key\n");
+    shell.shows("key, ");
+    sleeper(&mut shell);
     shell.press("\x03");
     shell.ended_with(130);
     shell.press("$L -- sh -c 'read word </dev/tty; echo \"asked\"=$word' | cat\n");
