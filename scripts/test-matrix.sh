@@ -1,8 +1,8 @@
 #!/bin/sh
-# Runs the tests that depend on the server on each server that is installed here, and prints docs/operations/servers.md. Its table has
+# Runs the tests that depend on the server on each server that is installed here, and prints lab/servers.md. Its table has
 # features and servers, and how many tests passed of how many; below it are the failed tests.
 #
-#   sh scripts/test-matrix.sh >docs/operations/servers.md     redis-server of this machine, and those of need-servers.sh
+#   sh scripts/test-matrix.sh >lab/servers.md                 redis-server of this machine, and those of need-servers.sh
 #   sh scripts/test-matrix.sh redis-6.2 valkey-9.1            these; `here` is the redis-server of this machine
 #
 # A failed test runs once more, alone. If it then passes, the machine was too busy, and the test is named. Ends with an error if a test failed twice.
@@ -61,7 +61,7 @@ echo "# Servers
 Printed by \`sh scripts/test-matrix.sh\`: how many tests of a feature passed on each server, and of how many if one failed. A test that failed beside others ran once more alone,
 and that result counts. Only Redis 7.0 here has TLS, so the TLS tests run on it alone. On 6.2, tests whose names end in \`since_redis_7\` do not run: tracked keys,
 sharded channels, ACL words, and missing replicas. For the differences between versions, see
-[Operations](../operations.md#redis-settings).
+[Operations](../docs/operations.md#redis-settings).
 "
 head='|' rule='|---|'
 for server; do

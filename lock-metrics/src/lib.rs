@@ -13,7 +13,7 @@
 //!
 //! Every series with a lock name also has the label `store`. One name in two servers, or in two namespaces of one
 //! server, means two locks (see [`LockManagerBuilder::store_name`](lock_core::LockManagerBuilder::store_name)). A lock
-//! name has about 120 series. For every annotated function, all of them exist from [`install`] on, at 0.
+//! name has about 130 series. For every annotated function, all of them exist from [`install`] on, at 0.
 //!
 //! # Where to look when a lock is stuck
 //!

@@ -171,8 +171,15 @@ fn every_link_leads_somewhere() {
             .map(|name| root().join(name))
             .to_vec();
     pages.extend(
-        ["examples/README.md", "lab/benches/README.md", "dashboards/README.md", "lab/proof/README.md"]
-            .map(|name| root().join(name)),
+        [
+            "examples/README.md",
+            "lab/benches/README.md",
+            "lab/servers.md",
+            "dashboards/README.md",
+            "lab/proof/README.md",
+            "stores/README.md",
+        ]
+        .map(|name| root().join(name)),
     );
     pages.extend(pages_below(&root().join("docs")));
     pages.extend(pages_below(&root().join("dashboards/runbooks")));

@@ -168,7 +168,7 @@ async fn a_lock_that_passes_on_is_left_free_now_and_then() {
     while reports.next_grant().await.unwrap().claim.owner != three.owner {}
 }
 
-/// The bounds of `docs/migrating.md`, in polls: each side has the key by its first one that finds it free. Theirs finds it so in
+/// The bounds of `lab/benches/MIXED.md`, in polls: each side has the key by its first one that finds it free. Theirs finds it so in
 /// each moment that ours leave, ours as soon as theirs have left it.
 #[tokio::test]
 #[limit]

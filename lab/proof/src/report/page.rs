@@ -106,7 +106,7 @@ The run had {fault_count} faults: `{fault_kinds}`.
 
 Other libraries get the same faults, in kind and number, with the settings that their documentation recommends. *Holds* for another library means that no fault was seen in so many sections.
 A key from which tokens are drawn is not a key left: `RFencedLock` keeps one for each lock, for ever, and this library one for each server (`distributed-lock:clock`).
-*All served after*: how long after the faults had ended every process had the lock, at most {:?}, or *never*.
+*All served after*: how long after the faults had ended every process had the lock, at most {:?}, or *never*. In a row that does not name an assumption, all of them held.
 
 ```sh
 cargo lab lock-proof -- --minutes {} --seed {}   # the same faults in the same order
@@ -137,7 +137,7 @@ An overlap in a row whose assumptions are held is a fault of this library. You g
         kept.server.split(" sha").next().unwrap_or_default(),
         kept.machine,
         kept.build,
-        table::table(&judged.verdicts, &kept.rows),
+        table::table(&judged.verdicts, &kept.rows).replace(", all assumptions held |", " |"),
         harness::SERVED_WITHIN,
         options.minutes,
         options.seed,

@@ -14,7 +14,7 @@ use super::files;
 const MOST: f64 = 3.0;
 
 /// Where prose stands, from the root of the workspace.
-const PLACES: [&str; 14] = [
+const PLACES: [&str; 13] = [
     "lock-core",
     "lock-macros",
     "lock-metrics",
@@ -23,8 +23,7 @@ const PLACES: [&str; 14] = [
     "testing",
     "dashboards",
     "examples",
-    "benches",
-    "proof",
+    "lab",
     "docs",
     "scripts",
     ".ci",
