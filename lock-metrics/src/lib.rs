@@ -46,7 +46,7 @@
 //! An event costs a look-up in a table that takes no lock, and one short visit to a shard. The shard has both the row
 //! of the acquire and the counts. This path does not use the `metrics` crate: its macros cost ten times as much, and
 //! its cached handles twice as much. Its histograms keep every sample until they are read, and a handle taken before a
-//! recorder is installed never counts. `cargo run --release -p lock-metrics --example cost` measures it.
+//! recorder is installed never counts. `cargo lab lock-bench -- --row memory` measures it.
 //!
 //! At scrape, the shards are added up and written after the application's own metrics, which come from
 //! `metrics-exporter-prometheus`. Gauges of the current state are counted from the rows, so they cannot drift. They

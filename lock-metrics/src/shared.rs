@@ -11,7 +11,6 @@ use std::{io, thread};
 use crate::export::openmetrics::{self, OPENMETRICS_TYPE, TEXT_TYPE};
 use crate::export::{Bridge, Text};
 use crate::state::Core;
-use crate::view;
 use crate::words::time::{Moment, follow_system_time};
 
 /// How often the samples of the application's own histograms are collected.
@@ -26,10 +25,6 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn render(&self) -> String {
-        self.text.render(&self.core)
-    }
-
     /// Renders the metrics in the format that a client accepts, with its content type.
     pub(crate) fn render_for(&self, accept: &str) -> (&'static str, String) {
         if self.core.settings.traces.are_known() && openmetrics::is_preferred(accept) {
@@ -37,14 +32,6 @@ impl Shared {
         } else {
             (TEXT_TYPE, self.text.render(&self.core))
         }
-    }
-
-    pub(crate) fn locks_html(&self) -> String {
-        view::html(&self.core)
-    }
-
-    pub(crate) fn locks_json(&self) -> String {
-        view::json(&self.core)
     }
 
     /// Reports stuck locks and feeds the application's recorder.

@@ -93,7 +93,7 @@ fn one_host_does_the_nightly_job() {
     assert_eq!(std::fs::read_to_string(&reports[0]).unwrap().lines().count(), 4);
 }
 
-/// Sold out to the last piece, by three processes, over one lock and over several.
+/// Sold out to the last piece, by three lock managers, over one lock and over several.
 #[test]
 #[limit]
 fn segments_sell_what_there_is_and_no_more() {

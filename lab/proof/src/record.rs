@@ -1,7 +1,7 @@
-//! The records of a history. `schema.md` defines each.
+//! The records of a history, written by the recorder of `lock-testing`. `schema.md` defines each.
 
-pub(crate) mod recorder;
-
+pub(crate) use lock_testing::Recorder;
+use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 /// One event. Times are nanoseconds of one clock that all processes of a machine share.
@@ -71,4 +71,10 @@ pub(crate) enum Expect {
 pub(crate) enum Told {
     Began,
     Told,
+}
+
+/// Returns the time on the clock of the records.
+pub(crate) fn now() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -14,8 +14,7 @@ use crate::harness::row::{self, Until};
 use crate::harness::servers::Database;
 use crate::kept::{Kept, Options, Ran, write};
 use crate::peers::Peer;
-use crate::record::Record;
-use crate::record::recorder::{Recorder, now};
+use crate::record::{Record, Recorder, now};
 use crate::report::table;
 use crate::run::rows::Row;
 
@@ -157,7 +156,7 @@ fn go_on(folder: &Path, mut kept: Kept, rows: &[Row], repeat: Option<&Kept>) -> 
 }
 
 async fn one(row: &Row, seed: u64, history: &Path, until: Until) -> Result<Ran, String> {
-    let recorder = Recorder::append_to(history)?;
+    let recorder = Recorder::append_to(history);
     let (name, assumption) = (row.name(), row.assumption.text().to_owned());
     let subject = row.subject.clone();
     let begin = Record::Run { row: name.clone(), subject, assumption, expect: row.expect(), seed: row.seed(seed) };

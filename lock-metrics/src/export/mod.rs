@@ -63,20 +63,21 @@ impl Text {
 
     fn write(&self, core: &Core, exemplars: bool) -> String {
         let _one_at_a_time = self.scrape.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut sink = TextSink { text: self.handle.render(), last: "", exemplars };
+        let mut sink = TextSink { text: self.handle.render(), last: "", exemplars, settings: &core.settings };
         core.collect(&mut sink);
         sink.text
     }
 }
 
-struct TextSink {
+struct TextSink<'a> {
+    settings: &'a Settings,
     text: String,
     /// The metric whose header was written last.
     last: &'static str,
     exemplars: bool,
 }
 
-impl TextSink {
+impl TextSink<'_> {
     /// Writes the header of a metric before its first series.
     fn head(&mut self, metric: &'static Metric) {
         let name = metric.name();
@@ -102,7 +103,7 @@ impl TextSink {
     }
 }
 
-impl Sink for TextSink {
+impl Sink for TextSink<'_> {
     fn counter(&mut self, metric: &'static Metric, labels: &[&str], total: u64) {
         self.line(metric, labels, total);
     }
@@ -115,10 +116,6 @@ impl Sink for TextSink {
         self.line(metric, labels, value);
     }
 
-    fn histogram(&mut self, metric: &'static Metric, labels: &[&str], buckets: &[Bucket]) {
-        self.traced(metric, labels, buckets, &|_| None);
-    }
-
     fn traced(
         &mut self,
         metric: &'static Metric,
@@ -126,6 +123,9 @@ impl Sink for TextSink {
         buckets: &[Bucket],
         exemplar: &dyn Fn(usize) -> Option<Exemplar>,
     ) {
+        if !self.settings.exports(metric.name()) {
+            return;
+        }
         self.head(metric);
         let (name, pairs, out) = (metric.name(), pairs(metric, labels), &mut self.text);
         let (mut count, mut sum) = (0, 0.0);
@@ -184,8 +184,13 @@ impl Bridge {
                 self.gauges.clear();
                 describe(recorder, &core.settings);
             }
-            let mut sink =
-                BridgeSink { recorder, told: &mut self.told, totals: &mut self.totals, gauges: HashSet::new() };
+            let mut sink = BridgeSink {
+                settings: &core.settings,
+                recorder,
+                told: &mut self.told,
+                totals: &mut self.totals,
+                gauges: HashSet::new(),
+            };
             core.collect(&mut sink);
             let BridgeSink { gauges, .. } = sink;
             // A recorder cannot end a series. NaN never makes a comparison true, so it triggers no alert.
@@ -198,6 +203,7 @@ impl Bridge {
 }
 
 struct BridgeSink<'a> {
+    settings: &'a Settings,
     recorder: &'a dyn Recorder,
     told: &'a mut HashMap<(&'static str, Vec<String>), Vec<Bucket>>,
     totals: &'a mut HashMap<Key, u64>,
@@ -225,7 +231,16 @@ impl Sink for BridgeSink<'_> {
         self.gauges.insert(key);
     }
 
-    fn histogram(&mut self, metric: &'static Metric, labels: &[&str], buckets: &[Bucket]) {
+    fn traced(
+        &mut self,
+        metric: &'static Metric,
+        labels: &[&str],
+        buckets: &[Bucket],
+        _: &dyn Fn(usize) -> Option<Exemplar>,
+    ) {
+        if !self.settings.exports(metric.name()) {
+            return;
+        }
         let series = (metric.name(), labels.iter().map(|value| (*value).to_owned()).collect());
         let told = self.told.entry(series).or_insert_with(|| vec![Bucket::default(); buckets.len()]);
         let histogram = histogram(self.recorder, &key(metric, labels));

@@ -12,6 +12,7 @@ use crate::observe::observer::LockMetrics;
 use crate::shared::Shared;
 #[cfg(feature = "inspector")]
 use crate::state::Core;
+use crate::view;
 use crate::view::live::{LiveLock, LiveLocks};
 
 /// Gives access to the metrics: as text for the application's own router, and as live rows.
@@ -66,7 +67,7 @@ impl MetricsHandle {
     /// ```
     #[must_use]
     pub fn render(&self) -> String {
-        self.0.shared.render()
+        self.0.shared.text.render(&self.0.shared.core)
     }
 
     /// Renders every series in the format that a client accepts, by the value of its `Accept` header. Returns it with
@@ -108,7 +109,7 @@ impl MetricsHandle {
     /// ```
     #[must_use]
     pub fn locks_html(&self) -> String {
-        self.0.shared.locks_html()
+        view::html(&self.0.shared.core)
     }
 
     /// Renders the same rows as JSON, also at most 500. Serve it as `application/json`, behind the application's
@@ -123,7 +124,7 @@ impl MetricsHandle {
     /// ```
     #[must_use]
     pub fn locks_json(&self) -> String {
-        self.0.shared.locks_json()
+        view::json(&self.0.shared.core)
     }
 
     /// Lists every hold and wait of this process, with keys, in no particular order.

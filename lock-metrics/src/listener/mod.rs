@@ -36,7 +36,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use crate::export::openmetrics::TEXT_TYPE;
 use crate::listener::access::{Access, Allowed, is_forwarded};
 use crate::shared::Shared;
-use crate::view::LIVE_VIEW_CSP;
+use crate::view::{self, LIVE_VIEW_CSP};
 
 /// Connections open at a time. One more takes the place of another.
 const MAX_CONNECTIONS: usize = 64;
@@ -230,8 +230,8 @@ impl Site {
     fn render(&self, page: Page, accept: &str, compressed: bool) -> Response<Full<Bytes>> {
         let (kind, text) = match page {
             Page::Metrics => self.shared.render_for(accept),
-            Page::View => ("text/html; charset=utf-8", self.shared.locks_html()),
-            Page::Json => ("application/json", self.shared.locks_json()),
+            Page::View => ("text/html; charset=utf-8", view::html(&self.shared.core)),
+            Page::Json => ("application/json", view::json(&self.shared.core)),
         };
         let mut response = if compressed {
             let mut response = respond(StatusCode::OK, gzip(&text), kind);

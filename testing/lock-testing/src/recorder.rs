@@ -5,6 +5,8 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
 
+use serde::Serialize;
+
 use crate::history::Record;
 use lock_store::contract::event::{LockEvent, LockEventKind, LockObserver};
 use lock_store::types::fencing::FencingToken;
@@ -46,12 +48,13 @@ impl Recorder {
         Self { file, process: std::process::id(), clock: Clock::system(), under_way: Mutex::default() }
     }
 
-    /// Writes one record.
+    /// Writes one record: a [`Record`], or one of a history with other records.
     ///
     /// # Panics
     ///
     /// Panics if the file cannot be written: a history with gaps proves nothing.
-    pub fn record(&self, record: &Record) {
+    pub fn record(&self, record: &impl Serialize) {
+        let record = serde_json::to_string(record).expect("a record is JSON");
         // One write call, because O_APPEND keeps one write of a process together, unless the process is killed in the
         // middle of it. A cut line must not run into the next one, so every record begins a new line.
         (&self.file).write_all(format!("\n{record}\n").as_bytes()).expect("the history can be written");

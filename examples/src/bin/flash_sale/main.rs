@@ -122,9 +122,9 @@ async fn work(args: &Args, worker: u32, folder: &Path) -> Result<()> {
     let progress = Progress::default();
     let outcome = tokio::select! {
         outcome = sell(args, folder, orders, buyers, &progress) => outcome?,
-        () = processes::report_progress(worker, folder, &progress) => unreachable!("reporting never ends"),
+        () = processes::report_progress(&progress) => unreachable!("reporting never ends"),
     };
-    processes::hand_over(worker, folder, &outcome)
+    processes::hand_over(&outcome)
 }
 
 /// Connects to the lock store, runs the sale in this process, and releases every lock.

@@ -1,15 +1,16 @@
-//! Runs the sale in several processes. The parent starts them. Each takes its share of the orders, and writes its
-//! results into files beside the ledger.
+//! Runs the sale in several processes. The parent starts them. Each takes its share of the orders, and writes lines to
+//! its output: how many orders it has answered so far, now and then, and its results at the end.
 
 use std::env;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow};
 use serde::{Deserialize, Serialize};
-use tokio::process::{Child, Command};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{ChildStdout, Command};
+use tokio::task::JoinSet;
 
 use crate::args::Args;
 use crate::interrupted;
@@ -17,7 +18,6 @@ use crate::progress::Progress;
 use crate::sale::Takings;
 use crate::stopwatch::Times;
 
-const WATCH_EVERY: Duration = Duration::from_millis(50);
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 
 /// The results of one process, for the parent.
@@ -34,66 +34,70 @@ pub(crate) fn share(total: u32, processes: u32, worker: u32) -> u32 {
 
 /// Starts the processes and waits for all of them. The first failure, or Ctrl-C, ends the others.
 pub(crate) async fn run(args: &Args, folder: &Path, progress: &Progress) -> Result<Outcome> {
-    let mut children = Vec::new();
+    let (mut children, mut outcomes) = (Vec::new(), JoinSet::new());
     for worker in 0..args.processes {
         let child = command(args, folder, worker)?.spawn();
-        children.push(child.with_context(|| format!("cannot start process {worker}"))?);
+        let mut child = child.with_context(|| format!("cannot start process {worker}"))?;
+        let output = child.stdout.take().context("a process has no output")?;
+        outcomes.spawn(outcome(worker, output, progress.clone()));
+        children.push(child);
     }
-    let ended = tokio::select! {
-        ended = watch(&mut children, folder, progress) => ended,
+    let outcome = tokio::select! {
+        outcome = sum(outcomes) => outcome,
         () = interrupted() => Err(anyhow!("interrupted, the sale is off")),
     };
-    if let Err(error) = ended {
-        // Waits for the end of each process: none may write into the folder when it is removed. The locks that they
-        // held become free when their leases end.
-        for child in &mut children {
-            let _ = child.kill().await;
-        }
-        return Err(error);
+    // Waits for the end of each process: none may write into the folder when it is removed. After a failure the locks
+    // that they held become free when their leases end.
+    for child in &mut children {
+        let _ = child.kill().await;
     }
-    collect(args.processes, folder)
+    outcome
 }
 
-/// Follows the processes until all have succeeded or one has failed.
-async fn watch(children: &mut [Child], folder: &Path, progress: &Progress) -> Result<()> {
-    loop {
-        let (mut running, mut answered) = (false, 0);
-        for (worker, child) in (0..).zip(children.iter_mut()) {
-            match child.try_wait().with_context(|| format!("cannot wait for process {worker}"))? {
-                None => running = true,
-                Some(status) if status.success() => {}
-                Some(status) => bail!("process {worker} failed with {status}; its message is above"),
+/// Reads what a process writes, to its end.
+async fn outcome(worker: u32, output: ChildStdout, progress: Progress) -> Result<Outcome> {
+    let (mut lines, mut answered, mut last) = (BufReader::new(output).lines(), 0, None);
+    while let Some(line) = lines.next_line().await? {
+        match line.parse::<usize>() {
+            Ok(now) => progress.add(now - std::mem::replace(&mut answered, now)),
+            Err(_) => last = Some(line),
+        }
+    }
+    let last = last.with_context(|| format!("process {worker} failed; its message is above"))?;
+    serde_json::from_str(&last).with_context(|| format!("the outcome of process {worker} is garbled"))
+}
+
+/// Adds up the outcomes of all processes.
+async fn sum(mut outcomes: JoinSet<Result<Outcome>>) -> Result<Outcome> {
+    let mut all: Option<Outcome> = None;
+    while let Some(outcome) = outcomes.join_next().await {
+        let outcome = outcome??;
+        all = Some(match all {
+            None => outcome,
+            Some(mut all) => {
+                all.takings.answers.extend(outcome.takings.answers);
+                all.takings.opened = all.takings.opened.min(outcome.takings.opened);
+                all.takings.closed = all.takings.closed.max(outcome.takings.closed);
+                all.times.add(outcome.times);
+                all
             }
-            answered += told(folder, worker).unwrap_or(0);
-        }
-        progress.reach(answered);
-        if !running {
-            return Ok(());
-        }
-        tokio::time::sleep(WATCH_EVERY).await;
+        });
     }
-}
-
-/// Reads the progress of a process, if it has reported any.
-fn told(folder: &Path, worker: u32) -> Option<usize> {
-    fs::read_to_string(progress_file(folder, worker)).ok()?.parse().ok()
+    all.context("no process was started")
 }
 
 /// Reports the progress of this process to the parent, for as long as the future is awaited.
-pub(crate) async fn report_progress(worker: u32, folder: &Path, progress: &Progress) {
+pub(crate) async fn report_progress(progress: &Progress) {
     loop {
         tokio::time::sleep(PROGRESS_EVERY).await;
-        // Optional: without it the parent shows an older number.
-        let _ = fs::write(progress_file(folder, worker), progress.get().to_string());
+        println!("{}", progress.get());
     }
 }
 
 /// Passes the results of this process to the parent.
-pub(crate) fn hand_over(worker: u32, folder: &Path, outcome: &Outcome) -> Result<()> {
-    fs::write(progress_file(folder, worker), outcome.takings.answers.len().to_string())?;
-    let text = serde_json::to_vec(outcome)?;
-    let file = outcome_file(folder, worker);
-    fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))
+pub(crate) fn hand_over(outcome: &Outcome) -> Result<()> {
+    println!("{}\n{}", outcome.takings.answers.len(), serde_json::to_string(outcome)?);
+    Ok(())
 }
 
 fn command(args: &Args, folder: &Path, worker: u32) -> Result<Command> {
@@ -107,7 +111,7 @@ fn command(args: &Args, folder: &Path, worker: u32) -> Result<Command> {
         // Passed in the environment: the URL may contain a password, and every user can list the arguments of a process.
         .env("LOCK_URL", &args.store)
         .stdin(Stdio::null())
-        .stdout(Stdio::null())
+        .stdout(Stdio::piped())
         .kill_on_drop(true);
     if let Some(orders) = args.orders {
         command.arg(format!("--orders={orders}"));
@@ -119,30 +123,4 @@ fn command(args: &Args, folder: &Path, worker: u32) -> Result<Command> {
         command.arg("--without-lock");
     }
     Ok(command)
-}
-
-fn collect(processes: u32, folder: &Path) -> Result<Outcome> {
-    let read = |worker| -> Result<Outcome> {
-        let file = outcome_file(folder, worker);
-        let text =
-            fs::read(&file).with_context(|| format!("process {worker} left no outcome in {}", file.display()))?;
-        serde_json::from_slice(&text).with_context(|| format!("the outcome of process {worker} is garbled"))
-    };
-    let mut all = read(0)?;
-    for worker in 1..processes {
-        let Outcome { takings, times } = read(worker)?;
-        all.takings.answers.extend(takings.answers);
-        all.takings.opened = all.takings.opened.min(takings.opened);
-        all.takings.closed = all.takings.closed.max(takings.closed);
-        all.times.add(times);
-    }
-    Ok(all)
-}
-
-fn progress_file(folder: &Path, worker: u32) -> PathBuf {
-    folder.join(format!("process-{worker}.progress"))
-}
-
-fn outcome_file(folder: &Path, worker: u32) -> PathBuf {
-    folder.join(format!("process-{worker}.json"))
 }

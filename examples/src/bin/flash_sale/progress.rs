@@ -10,16 +10,12 @@ use std::time::{Duration, Instant};
 pub(crate) struct Progress(Arc<AtomicUsize>);
 
 impl Progress {
-    pub(crate) fn add_one(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn add(&self, answered: usize) {
+        self.0.fetch_add(answered, Ordering::Relaxed);
     }
 
     pub(crate) fn get(&self) -> usize {
         self.0.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn reach(&self, answered: usize) {
-        self.0.fetch_max(answered, Ordering::Relaxed);
     }
 
     /// Awaits `work` and shows its progress meanwhile: one line that changes on a terminal, a new

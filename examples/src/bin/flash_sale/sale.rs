@@ -99,7 +99,7 @@ impl Sale {
                 let mut answers = Vec::new();
                 while let Some(order) = sale.orders.get(next.fetch_add(1, Ordering::Relaxed)) {
                     answers.push(sale.place(order).await);
-                    progress.add_one();
+                    progress.add(1);
                 }
                 answers
             });

@@ -15,8 +15,7 @@ use lock_core::{LockEvent, LockEventKind, LockManager, LockObserver};
 
 use crate::caller::resource::Resource;
 use crate::caller::{Args, connect, orders, say};
-use crate::record::recorder::{Recorder, now};
-use crate::record::{Record, Told};
+use crate::record::{Record, Recorder, Told, now};
 use executor::{Executor, block_on};
 
 const MS: Duration = Duration::from_millis(1);
@@ -66,10 +65,10 @@ pub(crate) fn run(args: &Args) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let history = Path::new(args.text("history"));
     let locks = connect(args);
-    locks.observe(Endings(Recorder::append_to(history).unwrap()));
+    locks.observe(Endings(Recorder::append_to(history)));
     let shared = Arc::new(Shared {
         locks,
-        recorder: Recorder::append_to(history).unwrap(),
+        recorder: Recorder::append_to(history),
         shares: !args.text("url").starts_with("quorum"),
         resource: Resource::at(args.text("resource")),
         keys: args.number("keys"),

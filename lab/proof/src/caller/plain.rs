@@ -11,8 +11,7 @@ use fastrand::Rng;
 use crate::caller::locks::{Held, Locks, WAIT};
 use crate::caller::resource::Resource;
 use crate::caller::{Args, serve};
-use crate::record::recorder::{Recorder, now};
-use crate::record::{Grant, Mode, Record};
+use crate::record::{Grant, Mode, Record, Recorder, now};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -89,7 +88,7 @@ pub(super) fn run(args: &Args) {
     let (served, over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let caller = Caller {
         locks: Locks::of(args),
-        recorder: Recorder::append_to(Path::new(args.text("history"))).unwrap(),
+        recorder: Recorder::append_to(Path::new(args.text("history"))),
         resource: Resource::at(args.text("resource")),
         keys: args.number("keys"),
         long: args.text("long") == "true",

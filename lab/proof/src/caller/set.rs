@@ -13,8 +13,7 @@ use tokio_postgres::{Client, NoTls};
 
 use crate::caller::locks::{Held, Locks, WAIT};
 use crate::caller::{Args, serve};
-use crate::record::recorder::{Recorder, now};
-use crate::record::{Grant, Mode, Record};
+use crate::record::{Grant, Mode, Record, Recorder, now};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -135,7 +134,7 @@ pub(super) fn run(args: &Args) {
     let (served, over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let caller = Caller {
         locks: Locks::of(args),
-        recorder: Recorder::append_to(Path::new(args.text("history"))).unwrap(),
+        recorder: Recorder::append_to(Path::new(args.text("history"))),
         runtime: tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap(),
         url: args.text("url").to_owned(),
         client: None,

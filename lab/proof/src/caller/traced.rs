@@ -11,8 +11,7 @@ use fastrand::Rng;
 use lock_core::LockManager;
 
 use crate::caller::{Args, connect, orders, say};
-use crate::record::recorder::{Recorder, now};
-use crate::record::{Grant, Mode, Record};
+use crate::record::{Grant, Mode, Record, Recorder, now};
 
 struct Caller {
     locks: LockManager,
@@ -78,8 +77,8 @@ impl Caller {
 
 pub(super) fn run(args: &Args) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let (over, recorder) = (Arc::new(AtomicBool::new(false)), Recorder::append_to(Path::new(args.text("history"))));
-    let recorder = Arc::new(recorder.unwrap());
+    let over = Arc::new(AtomicBool::new(false));
+    let recorder = Arc::new(Recorder::append_to(Path::new(args.text("history"))));
     let mut seeds = Rng::with_seed(args.number("seed"));
     let locks = connect(args);
     let callers: Vec<_> = (0..args.number("keys"))

@@ -9,8 +9,7 @@ use crate::harness::TTL;
 use crate::harness::refusal::{Refusal, assert_answers};
 use crate::harness::servers::{Change, Topology, ok};
 use crate::harness::world::World;
-use crate::record::Record;
-use crate::record::recorder::now;
+use crate::record::{Record, now};
 
 /// The connections of a process to one address, or to all of them.
 #[derive(Clone, Copy, Debug)]

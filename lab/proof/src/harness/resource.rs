@@ -8,8 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use lock_core::{FencingGate, FencingToken};
 
-use crate::record::Record;
-use crate::record::recorder::{Recorder, now};
+use crate::record::{Record, Recorder, now};
 
 /// Serves every process that connects, for as long as this process lives. It records each write under the lock that
 /// orders the writes, so the records are in their order.
@@ -27,7 +26,7 @@ impl Resource {
     pub(crate) fn start(history: &Path, checks: bool) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let gates = Gates { by_key: Mutex::default(), checks, recorder: Recorder::append_to(history).unwrap() };
+        let gates = Gates { by_key: Mutex::default(), checks, recorder: Recorder::append_to(history) };
         let gates = Arc::new(gates);
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {

@@ -13,8 +13,7 @@ use crate::harness::resource::Resource;
 use crate::harness::servers::Topology;
 use crate::harness::world::World;
 use crate::harness::{LONGEST_LEASE, left};
-use crate::record::recorder::{Recorder, now};
-use crate::record::{Expect, Record};
+use crate::record::{Expect, Record, Recorder, now};
 
 /// How long an assumption may stay broken before its effect must show.
 const MOST: Duration = Duration::from_secs(60);
@@ -55,7 +54,7 @@ pub(crate) async fn run(setting: Setting, history: &Path, until: Until) -> Resul
     let plan = Plan::new(setting.menu, random.fork(), processes);
     let fleet = Fleet::start(setting.workload, &*servers, history, &resource, random).await;
     let excuses = setting.expect == Expect::Nothing;
-    let recorder = Recorder::append_to(history)?;
+    let recorder = Recorder::append_to(history);
     let mut world = World { servers, fleet, recorder, excuses };
     let start = world.served_again().await;
     let mut outcome = Outcome { steps: 0, recovery: start, tally: BTreeMap::new() };

@@ -7,8 +7,7 @@ use lock_testing::RedisServer;
 use crate::harness::fleet::Fleet;
 use crate::harness::servers::{Change, Topology};
 use crate::harness::{LONGEST_LEASE, SERVED_WITHIN};
-use crate::record::Record;
-use crate::record::recorder::{Recorder, now};
+use crate::record::{Record, Recorder, now};
 
 /// After this time every process has noticed a new replication ID: an idle connection checks it once a minute.
 const NOTICED: Duration = Duration::from_secs(65);

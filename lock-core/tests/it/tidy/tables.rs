@@ -104,8 +104,8 @@ pub(super) const TABLES: &[Layers] = &[
         source: TESTING,
         within: "servers",
         modules: &[
-            &["process", "relative", "reply", "session"],
-            &["proxy"],
+            &["process", "relative", "reply"],
+            &["proxy", "session"],
             &["server"],
             &["cluster", "postgres", "sentinel"],
         ],

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 
 use crate::catalog;
 use crate::export::collect::total::{OfMode, Total};
-use crate::export::sink::{Chosen, Sink};
+use crate::export::sink::Sink;
 use crate::state::counts::Counts;
 use crate::state::histogram::Histogram;
 use crate::state::{Core, MAX_SITES, OTHER};
@@ -22,7 +22,6 @@ use crate::words::time::Moment;
 impl Core {
     /// Passes every series to `sink`.
     pub(crate) fn collect(&self, sink: &mut impl Sink) {
-        let sink = &mut Chosen { sink, settings: &self.settings };
         let now = Moment::now();
         let (totals, lateness) = self.add_up(now);
         locks(sink, &totals);

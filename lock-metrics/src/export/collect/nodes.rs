@@ -23,27 +23,23 @@ impl Core {
                 tell(name, &node.lock().unwrap_or_else(PoisonError::into_inner));
             }
         };
-        each(&mut |name, node| {
-            if !is_used(node) {
-                return;
-            }
+        let each_used = |tell: &mut dyn FnMut(&str, &Node)| {
+            each(&mut |name, node| {
+                if is_used(node) {
+                    tell(name, node)
+                }
+            });
+        };
+        each_used(&mut |name, node| {
             for (op, errors) in labels::OPS.iter().zip(&node.errors) {
                 for (kind, total) in labels::ERROR_KINDS.iter().zip(errors.iter()) {
                     sink.counter(&catalog::BACKEND_ERRORS, &[op, name, kind], total);
                 }
             }
         });
-        each(&mut |name, node| {
-            if !is_used(node) {
-                return;
-            }
+        each_used(&mut |name, node| {
             for (op, histogram) in labels::OPS.iter().zip(&node.commands) {
                 sink.histogram(&catalog::COMMAND, &[op, name], histogram.buckets());
-            }
-        });
-        each(&mut |name, node| {
-            if let Some(up) = node.connected {
-                sink.gauge(&catalog::CONNECTED, &[name], f64::from(u8::from(up)));
             }
         });
         each(&mut |name, node| {
@@ -51,39 +47,6 @@ impl Core {
                 sink.gauge(&catalog::EVICTION_POLICY, &[name, labels::POLICIES[policy]], 1.0);
             }
         });
-        each(&mut |name, node| sink.counter(&catalog::FAILOVERS, &[name], node.failovers));
-        each(&mut |name, node| {
-            for (change, total) in labels::CHANGES.iter().zip(node.changes) {
-                sink.counter(&catalog::TOPOLOGY_CHANGES, &[name, change], total);
-            }
-        });
-        each(&mut |name, node| {
-            for (kind, total) in labels::REDIRECTIONS.iter().zip(node.redirections) {
-                sink.counter(&catalog::REDIRECTIONS, &[name, kind], total);
-            }
-        });
-        each(&mut |name, node| {
-            if let Some(slots) = node.slots_open {
-                sink.gauge(&catalog::SLOTS_OPEN, &[name], f64::from(slots));
-            }
-        });
-        each(&mut |name, node| {
-            if let Some((replicas, _)) = node.replicas {
-                sink.gauge(&catalog::REPLICAS, &[name], f64::from(replicas));
-            }
-        });
-        each(&mut |name, node| {
-            if let Some((_, least)) = node.replicas {
-                sink.gauge(&catalog::MIN_REPLICAS, &[name], f64::from(least));
-            }
-        });
-        each(&mut |name, node| {
-            if let Some(exposed) = node.exposed {
-                sink.gauge(&catalog::FAILOVER_EXPOSED, &[name], f64::from(u8::from(exposed)));
-            }
-        });
-        each(&mut |name, node| sink.histogram(&catalog::CONFIRM, &[name], node.confirmations.buckets()));
-        each(&mut |name, node| sink.counter(&catalog::CONFIRM_SHORTFALLS, &[name], node.shortfalls));
         each(&mut |name, node| {
             for (state, members) in
                 labels::MEMBER_STATES.iter().zip(node.quorum.iter().flat_map(|quorum| quorum.states))
@@ -91,27 +54,38 @@ impl Core {
                 sink.gauge(&catalog::QUORUM_MEMBERS, &[name, state], f64::from(members));
             }
         });
-        each(&mut |name, node| {
-            if let Some(quorum) = &node.quorum {
-                sink.gauge(&catalog::QUORUM_MAJORITY, &[name], f64::from(quorum.majority));
-            }
-        });
-        each(&mut |name, node| {
-            if let Some(quorum) = &node.quorum {
-                sink.gauge(&catalog::QUORUM_DEGRADED_HOLDS, &[name], f64::from(quorum.degraded_holds));
-            }
-        });
-        each(&mut |name, node| {
-            if let Some(repairs) = node.repairs {
-                sink.counter(&catalog::QUORUM_REPAIRS, &[name], repairs);
-            }
-        });
-        each(&mut |name, node| {
-            for (phase, rounds) in labels::PHASES.iter().zip(node.quorum.iter().flat_map(|quorum| quorum.rounds)) {
-                sink.counter(&catalog::QUORUM_ROUNDS, &[name, phase], rounds);
-            }
-        });
+        each(&mut |name, node| sink.histogram(&catalog::CONFIRM, &[name], node.confirmations.buckets()));
+        let mut counters = |metric, values: &[&str], get: &dyn Fn(&Node) -> Vec<u64>| {
+            each(&mut |name, node| {
+                for (value, total) in values.iter().zip(get(node)) {
+                    sink.counter(metric, &[name, value], total);
+                }
+            });
+        };
+        counters(&catalog::TOPOLOGY_CHANGES, &labels::CHANGES, &|node| node.changes.to_vec());
+        counters(&catalog::REDIRECTIONS, &labels::REDIRECTIONS, &|node| node.redirections.to_vec());
+        let rounds = |node: &Node| node.quorum.iter().flat_map(|quorum| quorum.rounds).collect();
+        counters(&catalog::QUORUM_ROUNDS, &labels::PHASES, &rounds);
+        let mut counter = |metric, get: &dyn Fn(&Node) -> Option<u64>| {
+            each(&mut |name, node| get(node).into_iter().for_each(|total| sink.counter(metric, &[name], total)));
+        };
+        counter(&catalog::FAILOVERS, &|node| Some(node.failovers));
+        counter(&catalog::CONFIRM_SHORTFALLS, &|node| Some(node.shortfalls));
+        counter(&catalog::QUORUM_REPAIRS, &|node| node.repairs);
+        let mut gauge = |metric, get: &dyn Fn(&Node) -> Option<u32>| {
+            each(&mut |name, node| {
+                get(node).into_iter().for_each(|value| sink.gauge(metric, &[name], f64::from(value)));
+            });
+        };
+        gauge(&catalog::CONNECTED, &|node| node.connected.map(u32::from));
+        gauge(&catalog::SLOTS_OPEN, &|node| node.slots_open);
+        gauge(&catalog::REPLICAS, &|node| Some(node.replicas?.0));
+        gauge(&catalog::MIN_REPLICAS, &|node| Some(node.replicas?.1));
+        gauge(&catalog::FAILOVER_EXPOSED, &|node| node.exposed.map(u32::from));
+        gauge(&catalog::QUORUM_MAJORITY, &|node| Some(node.quorum.as_ref()?.majority));
+        gauge(&catalog::QUORUM_DEGRADED_HOLDS, &|node| Some(node.quorum.as_ref()?.degraded_holds));
     }
+
     /// Exports which server is behind each store.
     pub(super) fn stores_to(&self, sink: &mut impl Sink) {
         for (name, store) in self.shown_stores() {

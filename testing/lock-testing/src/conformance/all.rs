@@ -79,7 +79,5 @@ pub async fn overlapping_sets(managers: [LockManager; 3]) {
             }
         });
     }
-    while let Some(done) = tasks.join_next().await {
-        done.unwrap_or_else(|error| panic!("{error}"));
-    }
+    tasks.join_all().await;
 }

@@ -12,7 +12,12 @@ use lock_store::types::owner::HolderInfo;
 const TTL: Duration = Duration::from_secs(60);
 
 pub(super) fn ask(claim: &Claim) -> AcquireRequest {
-    AcquireRequest::new(claim.clone(), HolderInfo::new("conformance", std::process::id(), "suite"))
+    ask_at("suite", claim)
+}
+
+/// Asks for a claim of this call site.
+pub(super) fn ask_at(site: &str, claim: &Claim) -> AcquireRequest {
+    AcquireRequest::new(claim.clone(), HolderInfo::new("conformance", std::process::id(), site))
 }
 
 /// Asks until the store has an answer. It may have none in time if the lease is short and the machine is busy. The same

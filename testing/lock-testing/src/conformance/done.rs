@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use crate::conformance::contract::{ask_at, granted};
 use crate::conformance::tools::{MS, PATIENCE, SECOND, key, now, pause, soon};
 use lock_core::LockManager;
 use lock_store::contract::backend::{
-    AcquireRequest, Attempt, Claim, DoneMark, DoneMarks, Inspector, JobVersion, LockBackend, MAX_VERSION_BYTES, Release,
+    Claim, DoneMark, DoneMarks, Inspector, JobVersion, LockBackend, MAX_VERSION_BYTES, Release,
 };
 use lock_store::types::error::{LockError, LockErrorKind};
 use lock_store::types::key::LockKey;
-use lock_store::types::owner::HolderInfo;
 
 /// Longer than any stall of the machine.
 const LONG: Duration = Duration::from_secs(60);
@@ -148,10 +148,7 @@ async fn done(marks: &impl DoneMarks, key: &LockKey, version: &JobVersion) -> Op
 
 async fn taken(store: &impl LockBackend, key: &LockKey, site: &str) -> Claim {
     let claim = Claim::new(key.clone(), LONG);
-    let mut request = AcquireRequest::new(claim.clone(), HolderInfo::new("here", 1, site));
-    request.execute_within = LONG;
-    let attempt = store.try_acquire(&request).await;
-    assert!(matches!(attempt, Ok(Attempt::Granted { .. })), "a free lock is granted: {attempt:?}");
+    granted(store, &ask_at(site, &claim)).await;
     claim
 }
 

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::conformance::tools::{MS, SECOND, key, now, pause, soon, take};
+use crate::conformance::contract::{ask_at, attempt};
+use crate::conformance::tools::{MS, SECOND, driven, key, now, pause, soon, take};
 use crate::{EventLog, inbox};
 use lock_core::LockManager;
 use lock_store::contract::backend::{
-    AcquireRequest, Attempt, Claim, EntryState, Freed, Inspector, JobRecord, JobRecords as _, JobRun, LockBackend,
-    LockEntry, Release, Revocation, RevokeFrom, Ticket, Waiter,
+    Attempt, Claim, EntryState, Freed, Inspector, JobRecord, JobRecords as _, JobRun, LockBackend, LockEntry, Release,
+    Revocation, RevokeFrom, Ticket, Waiter,
 };
 use lock_store::types::error::LossReason;
 use lock_store::types::key::LockKey;
@@ -98,7 +99,7 @@ async fn queue(store: &impl LockBackend, inspector: &impl Inspector, key: &LockK
     let rule = async {
         let claims = [(); 2].map(|()| Claim::new(key.clone(), 60 * SECOND));
         for claim in &claims {
-            let mut request = AcquireRequest::new(claim.clone(), HolderInfo::new("there", 2, "inspected::waits"));
+            let mut request = ask_at("inspected::waits", claim);
             request.ticket = Some(Ticket::new(Arc::clone(inbox.id()), 1, 60 * SECOND));
             soon("a waiter is queued", async {
                 while !matches!(store.try_acquire(&request).await, Ok(Attempt::Queued { .. })) {
@@ -117,10 +118,7 @@ async fn queue(store: &impl LockBackend, inspector: &impl Inspector, key: &LockK
             let _ = store.withdraw(claim).await;
         }
     };
-    tokio::select! {
-        () = rule => {}
-        error = store.drive(inbox.clone()) => panic!("the store stopped to listen: {error}"),
-    }
+    driven(store, &inbox, rule).await;
 }
 
 /// The holders of a shared lock are counted and listed.
@@ -149,8 +147,7 @@ async fn sharing(store: &impl LockBackend, inspector: &impl Inspector) {
 }
 
 async fn granted(store: &impl LockBackend, claim: &Claim, site: &str) {
-    let request = AcquireRequest::new(claim.clone(), HolderInfo::new("here", 1, site));
-    let attempt = store.try_acquire(&request).await;
+    let attempt = attempt(store, &ask_at(site, claim)).await;
     assert!(matches!(attempt, Ok(Attempt::Granted { .. } | Attempt::Shared { .. })), "{attempt:?}");
 }
 

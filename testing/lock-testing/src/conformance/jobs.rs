@@ -2,14 +2,12 @@
 
 use std::time::Duration;
 
+use crate::conformance::contract::{ask_at, granted};
 use crate::conformance::tools::{MS, SECOND, key, now, pause, soon};
 use lock_core::LockManager;
-use lock_store::contract::backend::{
-    AcquireRequest, Attempt, Claim, JobRecord, JobRecords, JobRun, LockBackend, Release,
-};
+use lock_store::contract::backend::{Claim, JobRecord, JobRecords, JobRun, LockBackend, Release};
 use lock_store::types::error::{LockError, LockErrorKind};
 use lock_store::types::key::LockKey;
-use lock_store::types::owner::HolderInfo;
 
 /// Two periods are longer than any pause in this rule, and ten periods pass soon.
 const EVERY: Duration = Duration::from_millis(400);
@@ -37,7 +35,8 @@ pub async fn last_runs(store: impl LockBackend) {
     assert_eq!((&*record.info.site, record.succeeded), ("third", false), "the last run counts");
     let between = record.without_success_for.saturating_sub(record.started_ago);
     assert!(between >= 90 * MS, "a run that failed is no success: {record:?}");
-    stranger(&store, &key).await;
+    // This claim never had the lock.
+    end(&store, Claim::new(key.clone(), SECOND), Some(true)).await;
     let seen = last(jobs, &key).await;
     assert!(seen.is_none_or(|seen| &*seen.info.site == "third"), "only who has the lock has run the job");
     assert!(matches!(store.holder(&key).await, Ok(None)), "it holds nothing");
@@ -75,20 +74,14 @@ async fn last(jobs: &impl JobRecords, key: &LockKey) -> Option<JobRecord> {
 /// Takes the lock and releases it. Ends a run with it if `succeeded` is given.
 async fn run(store: &impl LockBackend, key: &LockKey, site: &str, succeeded: Option<bool>) {
     let claim = Claim::new(key.clone(), 10 * SECOND);
-    let request = AcquireRequest::new(claim.clone(), HolderInfo::new("here", 1, site));
-    let attempt = store.try_acquire(&request).await;
-    assert!(matches!(attempt, Ok(Attempt::Granted { .. })), "a free lock is granted: {attempt:?}");
+    granted(store, &ask_at(site, &claim)).await;
     pause(10 * MS).await;
-    let mut release = Release::new(claim);
-    release.run = succeeded.map(|succeeded| JobRun::new(EVERY, succeeded));
-    let freed = store.release(&release).await;
-    assert!(freed.is_ok(), "{freed:?}");
+    end(store, claim, succeeded).await;
 }
 
-/// Ends a run under a claim that never had the lock.
-async fn stranger(store: &impl LockBackend, key: &LockKey) {
-    let mut release = Release::new(Claim::new(key.clone(), SECOND));
-    release.run = Some(JobRun::new(EVERY, true));
+async fn end(store: &impl LockBackend, claim: Claim, succeeded: Option<bool>) {
+    let mut release = Release::new(claim);
+    release.run = succeeded.map(|succeeded| JobRun::new(EVERY, succeeded));
     let freed = store.release(&release).await;
     assert!(freed.is_ok(), "{freed:?}");
 }

@@ -251,9 +251,7 @@ pub async fn permits_in_use(managers: [LockManager; 3]) {
             }
         });
     }
-    while let Some(done) = tasks.join_next().await {
-        done.unwrap_or_else(|error| panic!("{error}"));
-    }
+    tasks.join_all().await;
     assert!(most.load(Ordering::SeqCst) > 1, "permits must be held at the same time");
     let alone = managers[2].lock(&key).with_wait(PATIENCE).await;
     give_back(alone.unwrap_or_else(|error| panic!("all permits must come back: {error}"))).await;

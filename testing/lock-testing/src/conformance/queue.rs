@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::conformance::contract::{ask, granted};
-use crate::conformance::tools::{MS, SECOND, give_back, key, now, pause, soon, take};
+use crate::conformance::tools::{MS, SECOND, driven, give_back, hears, key, now, pause, soon, take};
 use crate::{EventLog, inbox};
 use lock_core::LockManager;
 use lock_store::contract::backend::{AcquireRequest, Attempt, Claim, Freed, LockBackend, Release, Ticket};
@@ -49,12 +49,7 @@ pub async fn stopped_waiters(store: impl LockBackend) {
     let store = Arc::new(store);
     let (inbox, mut reports) = inbox(EventLog::default());
     let rule = async {
-        soon("the store takes grants", async {
-            while !inbox.is_open() {
-                pause(5 * MS).await;
-            }
-        })
-        .await;
+        hears(&inbox).await;
         let queued = |claim: &Claim, grant_ttl: Duration| -> AcquireRequest {
             let mut request = ask(claim);
             request.ticket = Some(Ticket::new(Arc::clone(inbox.id()), 1, grant_ttl));
@@ -87,10 +82,7 @@ pub async fn stopped_waiters(store: impl LockBackend) {
         let grant = soon("the waiter is told of its grant", reports.next_grant()).await;
         assert_eq!(grant.map(|grant| grant.claim.owner), Some(living.owner));
     };
-    tokio::select! {
-        () = rule => {}
-        error = store.drive(inbox.clone()) => panic!("the store stopped to listen: {error}"),
-    }
+    driven(&*store, &inbox, rule).await;
 }
 
 /// Keeps the places of claims that sleep, as long as it lets them, and still grants to them. A new claim stays awake. A
@@ -102,12 +94,7 @@ pub async fn sleeping_waiters(store: impl LockBackend) {
     let store = Arc::new(store);
     let (inbox, mut reports) = inbox(EventLog::default());
     let rule = async {
-        soon("the store takes grants", async {
-            while !inbox.is_open() {
-                pause(5 * MS).await;
-            }
-        })
-        .await;
+        hears(&inbox).await;
         let key = key("sleeping waiters");
         let claim = || Claim::new(key.clone(), 60 * SECOND);
         let (holder, sleeper, second) = (claim(), claim(), claim());
@@ -152,8 +139,5 @@ pub async fn sleeping_waiters(store: impl LockBackend) {
         assert!(matches!(attempt, Ok(Attempt::Granted { .. } | Attempt::Queued { .. })), "{attempt:?}");
         let _ = (store.release(&Release::new(sleeper)).await, store.withdraw(&second).await);
     };
-    tokio::select! {
-        () = rule => {}
-        error = store.drive(inbox.clone()) => panic!("the store stopped to listen: {error}"),
-    }
+    driven(&*store, &inbox, rule).await;
 }

@@ -48,12 +48,6 @@ impl Section {
     }
 }
 
-async fn finish(mut tasks: JoinSet<()>) {
-    while let Some(done) = tasks.join_next().await {
-        done.unwrap_or_else(|error| panic!("{error}"));
-    }
-}
-
 /// Runs many tasks on one key. Never two are inside, and tokens follow the order of the grants.
 pub async fn exclusion(managers: [LockManager; 3]) {
     let (key, section) = (key("exclusion"), Arc::new(Section::default()));
@@ -69,7 +63,7 @@ pub async fn exclusion(managers: [LockManager; 3]) {
             }
         });
     }
-    finish(tasks).await;
+    tasks.join_all().await;
 }
 
 /// Lets processes contend for one key. None may be left waiting while the others take turns. If processes poll, because
@@ -96,7 +90,7 @@ pub async fn fairness(managers: [LockManager; 3]) {
             }
         });
     }
-    finish(tasks).await;
+    tasks.join_all().await;
     let turns = turns.lock();
     let bypassed = |(asked, granted): &(usize, usize)| turns.iter().filter(|(a, g)| a > asked && g < granted).count();
     let longest = turns.iter().map(bypassed).max().unwrap_or(0);
@@ -118,7 +112,7 @@ pub async fn handoff([manager, ..]: [LockManager; 3]) {
             }
         });
     }
-    finish(tasks).await;
+    tasks.join_all().await;
     // This includes guards that another holder had to drop, which are released in the background.
     give_back(take(&manager, &key).await).await;
 }

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use lock_core::{LockGuard, LockManager, ReleaseOutcome};
+use lock_store::contract::backend::{Inbox, LockBackend};
 use lock_store::types::error::LossReason;
 use lock_store::types::key::LockKey;
 use lock_store::types::owner::OwnerId;
@@ -48,6 +49,24 @@ pub(super) async fn give_back(guard: LockGuard) {
     let by_time = [LossReason::Expired, LossReason::Unreachable].map(ReleaseOutcome::AlreadyLost);
     let allowed = |outcome: &ReleaseOutcome| *outcome == ReleaseOutcome::Released || by_time.contains(outcome);
     assert!(released.as_ref().is_ok_and(allowed), "a lock that is held must be released: {released:?}");
+}
+
+/// Checks a rule while the store listens to its messages for an inbox.
+pub(super) async fn driven(store: &impl LockBackend, inbox: &Inbox, rule: impl Future<Output = ()>) {
+    tokio::select! {
+        () = rule => {}
+        error = store.drive(inbox.clone()) => panic!("the store stopped to listen: {error}"),
+    }
+}
+
+/// Waits until the store sends grants to an inbox.
+pub(super) async fn hears(inbox: &Inbox) {
+    let open = async {
+        while !inbox.is_open() {
+            pause(5 * MS).await;
+        }
+    };
+    soon("the store takes grants", open).await;
 }
 
 /// Waits for an event that must happen.

@@ -12,13 +12,19 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
+
+/// How each line begins.
+const HEAD: &str = "{\"type\":\"";
+
 /// One thing that happened. Times are nanoseconds of [`Clock::system`](lock_store::Clock::system).
 ///
 /// A grant is identified by its process and attempt, a release by process, key and token.
 ///
 /// See the example of [`History`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
+#[serde(tag = "type", rename_all = "lowercase")]
 #[expect(missing_docs, reason = "the fields say what they are, and repeat from variant to variant")]
 pub enum Record {
     /// An acquire began.
@@ -41,58 +47,10 @@ pub enum Record {
     Excuse { from: u64, until: u64 },
 }
 
+/// One line of JSON.
 impl fmt::Display for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Start { process, attempt, at } => write!(f, "start {process} {attempt} {at}"),
-            Self::Grant { process, attempt, at, key, token, deadline } => {
-                write!(f, "grant {process} {attempt} {at} {token} {deadline} {}", one_line(key))
-            }
-            Self::Renew { process, attempt, deadline } => write!(f, "renew {process} {attempt} {deadline}"),
-            Self::Release { process, at, key, token } => write!(f, "release {process} {at} {token} {}", one_line(key)),
-            Self::Lost { process, attempt, at } => write!(f, "lost {process} {attempt} {at}"),
-            Self::End { process, attempt, at, how } => write!(f, "end {process} {attempt} {at} {}", one_line(how)),
-            Self::Write { resource, at, token, accepted } => {
-                write!(f, "write {at} {token} {} {}", u8::from(*accepted), one_line(resource))
-            }
-            Self::Killed { process, at } => write!(f, "killed {process} {at}"),
-            Self::Excuse { from, until } => write!(f, "excuse {from} {until}"),
-        }
-    }
-}
-
-/// Keys may contain any character, but a line must stay one line.
-fn one_line(text: &str) -> String {
-    text.escape_default().to_string().replace(' ', "\\u{20}")
-}
-
-impl Record {
-    /// Reads a line that [`Display`](fmt::Display) wrote. Texts stay escaped, which keeps them distinct.
-    fn parse(line: &str) -> Option<Self> {
-        let words: Vec<&str> = line.split(' ').collect();
-        let (kind, words) = words.split_first()?;
-        let number = |index: usize| words.get(index)?.parse::<u64>().ok();
-        let process = || words.first()?.parse::<u32>().ok();
-        let text = |index: usize| words.get(index).map(|text| (*text).to_owned());
-        Some(match *kind {
-            "start" => Self::Start { process: process()?, attempt: number(1)?, at: number(2)? },
-            "grant" => Self::Grant {
-                process: process()?,
-                attempt: number(1)?,
-                at: number(2)?,
-                token: number(3)?,
-                deadline: number(4)?,
-                key: text(5)?,
-            },
-            "renew" => Self::Renew { process: process()?, attempt: number(1)?, deadline: number(2)? },
-            "release" => Self::Release { process: process()?, at: number(1)?, token: number(2)?, key: text(3)? },
-            "lost" => Self::Lost { process: process()?, attempt: number(1)?, at: number(2)? },
-            "end" => Self::End { process: process()?, attempt: number(1)?, at: number(2)?, how: text(3)? },
-            "write" => Self::Write { at: number(0)?, token: number(1)?, accepted: number(2)? == 1, resource: text(3)? },
-            "killed" => Self::Killed { process: process()?, at: number(1)? },
-            "excuse" => Self::Excuse { from: number(0)?, until: number(1)? },
-            _ => return None,
-        })
+        f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)
     }
 }
 
@@ -102,7 +60,12 @@ impl Record {
 /// use lock_testing::History;
 ///
 /// // As each process writes it with a `Recorder`.
-/// let text = "start 1 1 0\ngrant 1 1 5 7 100 report\nrelease 1 50 7 report\nend 1 1 60 Released\n";
+/// let text = r#"
+/// {"type":"start","process":1,"attempt":1,"at":0}
+/// {"type":"grant","process":1,"attempt":1,"at":5,"key":"report","token":7,"deadline":100}
+/// {"type":"release","process":1,"at":50,"key":"report","token":7}
+/// {"type":"end","process":1,"attempt":1,"at":60,"how":"released"}
+/// "#;
 /// let verdict = History::check_text(text);
 /// assert!(verdict.violations.is_empty() && verdict.grants == 1);
 /// ```
@@ -186,9 +149,9 @@ impl History {
     pub fn check_text(text: &str) -> Verdict {
         let (mut records, mut unreadable) = (Vec::new(), Vec::new());
         for line in text.lines().filter(|line| !line.is_empty()) {
-            match Record::parse(line) {
-                Some(record) => records.push(record),
-                None => unreadable.push(line),
+            match serde_json::from_str(line) {
+                Ok(record) => records.push(record),
+                Err(_) => unreadable.push(line),
             }
         }
         let history = Self { records };
@@ -217,14 +180,16 @@ impl History {
 
     /// Returns whether a line was cut off because its writer was killed.
     fn was_cut(&self, line: &str) -> bool {
-        let words: Vec<&str> = line.split(' ').collect();
-        let process = words.get(1).copied().unwrap_or_default();
-        self.records.iter().any(|record| match record {
-            // The number itself may be cut off.
-            Record::Killed { process: killed, .. } if words.len() <= 2 => killed.to_string().starts_with(process),
-            Record::Killed { process: killed, .. } => killed.to_string() == process,
-            _ => false,
-        })
+        let rest = line.split_once("\"process\":").map_or("", |(_, rest)| rest);
+        let number = rest.split(',').next().unwrap_or_default();
+        let is_record = line.starts_with(HEAD) || HEAD.starts_with(line);
+        is_record
+            && self.records.iter().any(|record| match record {
+                // The number itself may be cut off.
+                Record::Killed { process, .. } if number == rest => process.to_string().starts_with(number),
+                Record::Killed { process, .. } => process.to_string() == number,
+                _ => false,
+            })
     }
 
     fn holds(&self) -> impl Iterator<Item = Hold<'_>> {

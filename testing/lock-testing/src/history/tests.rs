@@ -127,7 +127,8 @@ fn every_acquire_ends_once() {
 
 #[test]
 fn garbled_lines_are_reported() {
-    for line in ["grant 1 2", "release 1 2 3", "start x 1 1", "what is this"] {
+    let (short, odd) = (r#"{"type":"grant","process":1}"#, r#"{"type":"start","process":"x","attempt":1,"at":1}"#);
+    for line in [short, odd, "what is this"] {
         let violations = History::check_text(&format!("{line}\n")).violations;
         assert_eq!(violations, [Violation::Unreadable { line: line.to_owned() }]);
     }
@@ -135,11 +136,14 @@ fn garbled_lines_are_reported() {
 
 #[test]
 fn a_line_may_be_cut_only_where_its_writer_was_killed() {
-    for cut in ["end 27 42 3178", "release 2"] {
-        let violations = |killed: u32| History::check_text(&format!("{cut}\n\nkilled {killed} 9\n")).violations;
+    for cut in [r#"{"type":"end","process":27,"attempt":42,"at":3178"#, r#"{"type":"release","process":2"#] {
+        let killed = |process| Record::Killed { process, at: 9 };
+        let violations = |process| History::check_text(&format!("{cut}\n\n{}\n", killed(process))).violations;
         assert_eq!(violations(27), []);
         assert_eq!(violations(31), [Violation::Unreadable { line: cut.to_owned() }]);
     }
+    let whole = |killed| History::check_text(&format!("what is this\n\n{killed}\n")).violations.len();
+    assert_eq!(whole(Record::Killed { process: 27, at: 9 }), 1, "this is not a part of a record");
 }
 
 #[test]

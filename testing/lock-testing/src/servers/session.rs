@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::time::Duration;
 
 use crate::Reply;
+use crate::servers::relative::request;
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -26,11 +27,7 @@ impl Session {
 
     /// Sends one command.
     pub(crate) fn ask(&mut self, words: &[&str]) -> Result<Reply> {
-        let mut text = format!("*{}\r\n", words.len());
-        for word in words {
-            text.push_str(&format!("${}\r\n{word}\r\n", word.len()));
-        }
-        self.0.get_mut().write_all(text.as_bytes())?;
+        self.0.get_mut().write_all(&request(words))?;
         Reply::read(&mut self.0)
     }
 

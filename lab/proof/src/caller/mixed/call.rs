@@ -13,7 +13,7 @@ use lock_testing::Stopwatch;
 use crate::caller::mixed::executor::Executor;
 use crate::caller::mixed::section::Section;
 use crate::caller::mixed::{MS, Shared};
-use crate::record::recorder::now;
+use crate::record::now;
 
 /// How many permits each semaphore has.
 const PERMITS: u32 = 3;

@@ -8,8 +8,7 @@ use lock_core::{IntoLockKey as _, LockError, current_lock};
 
 use crate::caller::mixed::section::Section;
 use crate::caller::mixed::{MS, Shared};
-use crate::record::recorder::now;
-use crate::record::{Record, Told};
+use crate::record::{Record, Told, now};
 
 /// The period of the periodic job, and how late a scheduled run may start.
 const PERIOD: Duration = Duration::from_secs(1);

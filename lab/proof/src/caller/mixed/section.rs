@@ -6,8 +6,7 @@ use std::time::Duration;
 use lock_core::{CurrentLock, FencingToken, Leadership, LockGuard, LockKey, Mode, Result};
 
 use crate::caller::mixed::Shared;
-use crate::record::recorder::now;
-use crate::record::{self, Grant, Record};
+use crate::record::{self, Grant, Record, now};
 
 /// A guard, or whatever else proves a hold.
 pub(crate) trait Proof {

@@ -9,8 +9,7 @@ use lock_testing::RedisServer;
 use serde::{Deserialize, Serialize};
 
 use crate::harness::Worker;
-use crate::record::Record;
-use crate::record::recorder::now;
+use crate::record::{Record, now};
 
 /// The length of a lease, and the number of keys.
 const TTL: Duration = Duration::from_millis(1_200);

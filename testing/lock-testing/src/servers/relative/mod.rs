@@ -6,6 +6,7 @@ mod resp;
 use std::collections::VecDeque;
 
 pub use profile::RedisRelative;
+pub(crate) use resp::request;
 
 use profile::Verdict;
 
@@ -56,7 +57,7 @@ impl Disguise {
             ("EXEC", Some((true, _))) => {
                 self.transaction = None;
                 self.due.push_back(instead(ABORTED));
-                return resp::request(&[b"DISCARD".to_vec()]);
+                return resp::request(&["DISCARD"]);
             }
             ("EXEC" | "DISCARD", _) => self.transaction = None,
             ("MULTI", None) => self.transaction = Some((false, None)),
@@ -76,7 +77,7 @@ impl Disguise {
                     *refused = true;
                 }
                 self.due.push_back(instead(&text));
-                return resp::request(&[b"PING".to_vec()]);
+                return resp::request(&["PING"]);
             }
             // Its answers come as messages.
             _ if name.ends_with("SUBSCRIBE") => {}
@@ -88,7 +89,7 @@ impl Disguise {
             }
             Verdict::Answered(text) => {
                 self.due.push_back(Due::Instead(text.to_owned()));
-                return resp::request(&[b"PING".to_vec()]);
+                return resp::request(&["PING"]);
             }
         }
         request.to_vec()

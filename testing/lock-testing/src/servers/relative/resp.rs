@@ -34,12 +34,9 @@ pub(super) fn words(request: &[u8]) -> Vec<Vec<u8>> {
 }
 
 /// Writes a request.
-pub(super) fn request(words: &[Vec<u8>]) -> Vec<u8> {
-    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
-    for word in words {
-        bytes.extend(string(word));
-    }
-    bytes
+pub(crate) fn request(words: &[impl AsRef<[u8]>]) -> Vec<u8> {
+    let head = format!("*{}\r\n", words.len()).into_bytes();
+    words.iter().fold(head, |bytes, word| [bytes, string(word.as_ref())].concat())
 }
 
 /// Writes a string.
