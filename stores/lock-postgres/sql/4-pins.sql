@@ -81,9 +81,9 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   SELECT lock_core.keep(key, token, NULL)
 $$;
 
--- A message that commits comes later than the one that pins, unless they are one and the same. The pin itself cannot see
--- which it is: the extended protocol, too, begins the transaction of a single statement before the message that executes it. This runs with the search path and the
--- rights of the program, so its names are qualified.
+-- A message that commits comes later than the one that pins, unless they are one and the same. The pin itself cannot see which it is: the
+-- extended protocol, too, begins the transaction of a single statement before the message that executes it. This runs with the search path
+-- and the rights of the program, so its names are qualified.
 CREATE OR REPLACE FUNCTION lock_core.check_pin() RETURNS trigger
 LANGUAGE plpgsql AS $$
 DECLARE
