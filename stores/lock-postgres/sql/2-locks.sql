@@ -351,8 +351,6 @@ BEGIN
   PERFORM lock_core.must_read_committed();
   FOR i IN 1 .. cardinality(keys) LOOP
     freed := false;
-    channel := NULL;
-    message := NULL;
     IF every[i] IS NULL AND coalesce(keeps[i], 0) <= 0 THEN
       -- Most releases only free. This may wait for the row, and meanwhile a claim may have entered the queue. So the queue is read by the
       -- next statement, whose snapshot shows that claim; the snapshot of the update does not.
@@ -405,6 +403,8 @@ BEGIN
       END IF;
     END IF;
     RETURN NEXT;
+    channel := NULL;
+    message := NULL;
   END LOOP;
   PERFORM set_config('synchronous_commit', CASE WHEN grants THEN durably ELSE 'off' END, true);
 END $$;
