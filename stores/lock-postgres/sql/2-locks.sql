@@ -42,11 +42,11 @@ BEGIN
 END $$;
 
 -- Grants a free lock, whose row is locked FOR UPDATE, to the first in its queue that can be reached. Returns 'caller' if that is the
--- caller, who is granted in the reply instead, 'granted' if the lock has a new owner, or 'nobody'. It looks at 32, and the next move at
--- the rest.
+-- caller, who is granted in the reply instead, 'granted' if the lock has a new owner, or 'nobody'. After 'granted' come a channel and the
+-- message to send over it, if the new owner listens. It looks at 32, and the next move at the rest.
 --
 -- Rows may be of older or foreign clients: no number in one, and no name, may fail the step of another client.
-CREATE OR REPLACE FUNCTION lock_core.move_on(k text, caller uuid, moment timestamptz) RETURNS text
+CREATE OR REPLACE FUNCTION lock_core.walk(k text, caller uuid, moment timestamptz) RETURNS text[]
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   w record;
@@ -56,7 +56,7 @@ DECLARE
 BEGIN
   FOR w IN SELECT * FROM lock_core.waiter WHERE key = k ORDER BY seq LIMIT 32 LOOP
     IF w.owner = caller THEN
-      RETURN 'caller';
+      RETURN '{caller}';
     END IF;
     -- A transaction of a user may keep the row of a waiter locked. The waiters behind it go on, and it keeps its place.
     PERFORM 1 FROM lock_core.waiter WHERE seq = w.seq FOR UPDATE SKIP LOCKED;
@@ -82,11 +82,21 @@ BEGIN
         until = moment + lock_core.span(lease), since = moment, ttl_ms = -lease, about = w.about
       WHERE l.key = k RETURNING l.token INTO fresh;
     IF present THEN
-      PERFORM pg_notify('lock_core_' || w.inbox, concat_ws('|', 'granted', w.owner::text, fresh, w.stamp, lease, k));
+      RETURN ARRAY['granted', 'lock_core_' || w.inbox, concat_ws('|', 'granted', w.owner::text, fresh, w.stamp, lease, k)];
     END IF;
-    RETURN 'granted';
+    RETURN '{granted}';
   END LOOP;
-  RETURN 'nobody';
+  RETURN '{nobody}';
+END $$;
+
+-- The same, and sends the message.
+CREATE OR REPLACE FUNCTION lock_core.move_on(k text, caller uuid, moment timestamptz) RETURNS text
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  walked text[] := lock_core.walk(k, caller, moment);
+BEGIN
+  PERFORM pg_notify(walked[2], walked[3]) WHERE walked[2] IS NOT NULL;
+  RETURN walked[1];
 END $$;
 
 -- Takes locks, each for itself. An inbox that is null does not queue. `outcome` is granted, held, queued, late (the deadline has passed
@@ -323,15 +333,20 @@ END $$;
 -- Ends claims: leaves their queues, frees what they hold or keeps it for a while, notes the runs that end with them, and grants what is
 -- free to the next. `every` is null where no run ends. A release that grants commits durably; one that only frees would, if it were
 -- lost, cost time and nothing else.
-CREATE OR REPLACE FUNCTION lock_core.release_v1(
+--
+-- The caller sends each message over its channel in a transaction that is not durable. At its commit a message takes a lock that all
+-- messages of the server share. In the commit here, it would be kept while the disk flushes, and one hand-off would wait for the other.
+-- If the caller dies before it has sent a message, the new owner finds its lock when it asks again.
+CREATE OR REPLACE FUNCTION lock_core.release_v2(
   keys text[], owners uuid[], keeps bigint[], every bigint[], remembered bigint[], succeeded boolean[], durably text
-) RETURNS TABLE (freed boolean)
+) RETURNS TABLE (freed boolean, channel text, message text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   l record;
   i int;
   moment timestamptz;
   grants boolean := false;
+  walked text[];
 BEGIN
   PERFORM lock_core.must_read_committed();
   FOR i IN 1 .. cardinality(keys) LOOP
@@ -381,12 +396,32 @@ BEGIN
     IF l.until <= moment AND EXISTS (SELECT FROM lock_core.waiter w WHERE w.key = keys[i]) THEN
       PERFORM 1 FROM lock_core.lock WHERE key = keys[i] FOR UPDATE SKIP LOCKED;
       IF FOUND THEN
-        grants := lock_core.move_on(keys[i], NULL, moment) = 'granted' OR grants;
+        walked := lock_core.walk(keys[i], NULL, moment);
+        grants := walked[1] = 'granted' OR grants;
+        channel := walked[2];
+        message := walked[3];
       END IF;
     END IF;
     RETURN NEXT;
+    channel := NULL;
+    message := NULL;
   END LOOP;
   PERFORM set_config('synchronous_commit', CASE WHEN grants THEN durably ELSE 'off' END, true);
+END $$;
+
+-- For builds before version 5, which send no message.
+CREATE OR REPLACE FUNCTION lock_core.release_v1(
+  keys text[], owners uuid[], keeps bigint[], every bigint[], remembered bigint[], succeeded boolean[], durably text
+) RETURNS TABLE (freed boolean)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  ended record;
+BEGIN
+  FOR ended IN SELECT * FROM lock_core.release_v2(keys, owners, keeps, every, remembered, succeeded, durably) LOOP
+    PERFORM pg_notify(ended.channel, ended.message) WHERE ended.channel IS NOT NULL;
+    freed := ended.freed;
+    RETURN NEXT;
+  END LOOP;
 END $$;
 
 -- Says who holds a lock, or for how long it is kept.

@@ -25,8 +25,10 @@ END $$;
 
 -- Keeps a lock for the transaction that calls this: until it commits or rolls back nobody else is granted the lock, even if its lease
 -- ends, its process dies or its guard is released meanwhile. Renewals go on.
+--
+-- Its callers have set the search path. A second change of the path would cost every pin 10 us or more, as SET CONSTRAINTS would.
 CREATE OR REPLACE FUNCTION lock_core.keep(k text, t bigint, began timestamptz) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
   -- A grant owns 128 numbers: its process passes the lock on under the next.
   granted bigint := t / 128 * 128;
@@ -44,8 +46,6 @@ BEGIN
   END IF;
   -- Inspectors see the pin by this lock. It never waits, and no session waits for it.
   PERFORM pg_try_advisory_xact_lock_shared(lock_core.pin_number(k));
-  -- The check below belongs to the end of the transaction, also where the program has called for immediate checks.
-  SET CONSTRAINTS lock_core.check_pin DEFERRED;
   -- An earlier holder of the same process may be in its transaction still: this waits for its end.
   INSERT INTO lock_core.fence AS f (resource, token, by_pin, statement) VALUES (k, t, true, began)
     ON CONFLICT (resource) DO UPDATE SET token = EXCLUDED.token, statement = EXCLUDED.statement WHERE f.token <= EXCLUDED.token
@@ -54,6 +54,12 @@ BEGIN
     RAISE EXCEPTION 'the token % is stale: % was written under a newer one; roll back, the lock is lost', t, quote_literal(k)
       USING ERRCODE = 'LK002';
   END IF;
+  -- The check below belongs to the end of the transaction. If the program has called for immediate checks, it came now: it comes once more.
+  IF current_setting('lock_core.checked', true) = 'on' THEN
+    PERFORM set_config('lock_core.checked', 'off', true);
+    SET CONSTRAINTS lock_core.check_pin DEFERRED;
+    UPDATE lock_core.fence SET statement = began WHERE resource = k;
+  END IF;
   -- A transaction within a transaction writes under a number of its own.
   IF wrote <> pg_current_xact_id()::xid THEN
     RAISE WARNING 'the lock % is pinned inside a savepoint: after ROLLBACK TO SAVEPOINT it is pinned no more', quote_literal(k)
@@ -61,11 +67,13 @@ BEGIN
   END IF;
 END $$;
 
--- For programs: refuses, at the end, to be the whole transaction, which would protect nothing.
+-- For programs: refuses, at the end, to be the whole transaction, which would protect nothing. PostgreSQL plans the body of a function in
+-- SQL anew in each call.
 CREATE OR REPLACE FUNCTION lock_core.pin(key text, token bigint) RETURNS void
-LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-  SELECT lock_core.keep(key, token, statement_timestamp())
-$$;
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM lock_core.keep($1, $2, statement_timestamp());
+END $$;
 
 -- For functions and DO blocks that are the whole transaction.
 CREATE OR REPLACE FUNCTION lock_core.pin_in_statement(key text, token bigint) RETURNS void
@@ -73,11 +81,20 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   SELECT lock_core.keep(key, token, NULL)
 $$;
 
--- A message that commits comes later than the one that pins, unless they are one and the same.
+-- A message that commits comes later than the one that pins, unless they are one and the same. The pin itself cannot see which it is: the
+-- extended protocol, too, begins the transaction of a single statement before the message that executes it. This runs with the search path
+-- and the rights of the program, so its names are qualified.
 CREATE OR REPLACE FUNCTION lock_core.check_pin() RETURNS trigger
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
+DECLARE
+  stack pg_catalog.text;
 BEGIN
-  IF NEW.statement = statement_timestamp() THEN
+  IF NEW.statement OPERATOR(pg_catalog.=) pg_catalog.statement_timestamp() THEN
+    GET DIAGNOSTICS stack = PG_CONTEXT;
+    IF pg_catalog.strpos(stack, 'lock_core.keep(') OPERATOR(pg_catalog.>) 0 THEN
+      PERFORM pg_catalog.set_config('lock_core.checked', 'on', true);
+      RETURN NULL;
+    END IF;
     RAISE EXCEPTION 'pin() was called outside of a transaction, where it keeps nothing; BEGIN before it, in a message of its own, and COMMIT after the writes'
       USING ERRCODE = 'LK004', HINT = 'Inside a function or a DO block that is the whole transaction, call pin_in_statement().';
   END IF;

@@ -16,7 +16,7 @@ const BUDGETS: [(&str, usize); 13] = [
     ("stores/lock-store", 7_000),
     ("stores/lock-redis", 16_000),
     ("stores/lock-quorum", 3_000),
-    ("stores/lock-postgres", 6_600),
+    ("stores/lock-postgres", 6_660),
     ("testing/lock-testing", 5_100),
     ("dashboards", 2_500),
     ("examples", 3_600),

@@ -113,7 +113,7 @@ pub(super) async fn release(
     let remembered: Vec<Option<i64>> = asked.iter().map(|one| run(one).map(|run| millis(run.kept_for()))).collect();
     let succeeded: Vec<Option<bool>> = asked.iter().map(|one| run(one).map(|run| run.succeeded)).collect();
     let text = format!(
-        "SELECT freed FROM {}.release_v1($1, $2::pg_catalog.text[]::pg_catalog.uuid[], $3, $4, $5, $6, $7)",
+        "SELECT * FROM {}.release_v2($1, $2::pg_catalog.text[]::pg_catalog.uuid[], $3, $4, $5, $6, $7)",
         context.settings.schema
     );
     let answer = session
@@ -133,11 +133,28 @@ pub(super) async fn release(
     match exactly(asked.len(), "claims", answer) {
         Ok(rows) => {
             for (one, row) in asked.into_iter().zip(&rows) {
-                drop(one.answer.send(Ok(if row.get(0) { Freed::Released } else { Freed::NotHeld })));
+                drop(one.answer.send(Ok(if row.get("freed") { Freed::Released } else { Freed::NotHeld })));
             }
+            wake(session, &rows).await;
             None
         }
         Err(error) => Some(Failed { error, asked }),
+    }
+}
+
+/// Tells the waiters to which a release has granted locks. A message that does not leave costs them time: they ask again.
+async fn wake(session: &Session, rows: &[Row]) {
+    let granted = rows.iter().filter(|row| row.get::<_, Option<&str>>("channel").is_some());
+    let (channels, messages): (Vec<&str>, Vec<&str>) =
+        granted.map(|row| (row.get::<_, &str>("channel"), row.get::<_, &str>("message"))).unzip();
+    if channels.is_empty() {
+        return;
+    }
+    let text = "SELECT pg_catalog.set_config('synchronous_commit', 'off', true), pg_catalog.pg_notify(c, m) \
+                FROM ROWS FROM (pg_catalog.unnest($1), pg_catalog.unnest($2)) w(c, m)";
+    let sent = session.call(text, &[(&channels, Type::TEXT_ARRAY), (&messages, Type::TEXT_ARRAY)]).await;
+    if let Err(error) = sent {
+        tracing::debug!(%error, "a waiter was not told that it has the lock; it finds out when it asks again");
     }
 }
 

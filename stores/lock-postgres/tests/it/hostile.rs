@@ -135,7 +135,7 @@ async fn use_it(server: &PostgresServer, url: &str) {
             user.execute(&call, &[&"held", &i64::try_from(token.get()).unwrap()]).await.unwrap();
             user.batch_execute("COMMIT").await.unwrap();
         }
-        user.batch_execute("BEGIN").await.unwrap();
+        user.batch_execute("BEGIN; SET CONSTRAINTS ALL IMMEDIATE").await.unwrap();
         pin(&user, "held", token).await.unwrap();
         let call = "SELECT lock_core.mark_done($1, $2, 'v1')";
         user.execute(call, &[&"held", &i64::try_from(token.get()).unwrap()]).await.unwrap();

@@ -4,6 +4,7 @@
 mod bad_input;
 mod clocks;
 mod conformance;
+mod crashes;
 mod doctor;
 mod faults;
 mod hostile;

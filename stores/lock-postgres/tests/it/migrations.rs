@@ -1,11 +1,11 @@
 //! A database whose schema an earlier build has made.
 
-use lock_core::{HolderInfo, LockBackend, LockErrorKind};
+use lock_core::{FencingToken, HolderInfo, LockBackend, LockErrorKind};
 use lock_postgres::PostgresStore;
 use lock_store::AcquireRequest;
 use lock_testing::{PostgresServer, limit};
 
-use crate::support::{LONG, claim, granted, on_runtime, refused, session};
+use crate::support::{LONG, claim, granted, on_runtime, pin, refusal, refused, session};
 
 /// The schema that builds of the first version made, and the part that those of the second added.
 const FIRST: &str = include_str!("../fixtures/v1.sql");
@@ -13,6 +13,9 @@ const SECOND: &str = include_str!("../fixtures/v2.sql");
 
 /// The functions that builds of the third version had, over the tables of today.
 const THIRD: &str = include_str!("../fixtures/v3.sql");
+
+/// The pins that builds of the fourth version had.
+const FOURTH: &str = include_str!("../fixtures/v4.sql");
 
 /// Holds a lock as a program of the first version does.
 const HELD: &str = "SELECT outcome FROM lock_core.acquire_v1('{held}', '{00000000-0000-0000-0000-000000000001}', '{600000}', '{0}', '{x}', \
@@ -47,7 +50,7 @@ fn an_earlier_schema_is_migrated_by_its_owner_and_others_are_told_what_to_run() 
         for url in [url(&server, "app", ""), url(&server, "test", "?migrate=never")] {
             says(
                 connects(&url).await,
-                &["has version 1", "version 4", "run the files of sql/ of", "owner of the schema lock_core"],
+                &["has version 1", "version 5", "run the files of sql/ of", "owner of the schema lock_core"],
             );
         }
         let versions = "SELECT version, oldest FROM lock_core.meta";
@@ -55,7 +58,7 @@ fn an_earlier_schema_is_migrated_by_its_owner_and_others_are_told_what_to_run() 
 
         let owner = PostgresStore::new(&server.url()).unwrap();
         granted(&owner, &claim("migrates", LONG)).await;
-        assert_eq!(server.run(versions), "4|1", "programs of the first version go on");
+        assert_eq!(server.run(versions), "5|1", "programs of the first version go on");
         assert!(refused(&owner, &claim("held", LONG)).await, "whoever had a lock has it still");
         connects(&url(&server, "app", "?migrate=never")).await.unwrap();
         let may = |user: &str| {
@@ -131,7 +134,7 @@ fn an_earlier_schema_is_migrated_by_hand_or_by_one_of_many() {
         // Made by a build that had the function, and called that the first version.
         server.run("UPDATE locks.meta SET version = 1");
         connects(&url(&server, "test", "?schema=locks")).await.unwrap();
-        assert_eq!(server.run("SELECT version FROM locks.meta"), "4");
+        assert_eq!(server.run("SELECT version FROM locks.meta"), "5");
 
         server.run(FIRST);
         for _ in 0..2 {
@@ -191,7 +194,7 @@ fn calls_of_the_version_before_exclude_those_of_today() {
         server.run(&PostgresStore::schema("lock_core"));
         server.run(THIRD);
         let never = url(&server, "test", "?migrate=never");
-        says(connects(&never).await, &["has version 3", "version 4", "run the files of sql/ of"]);
+        says(connects(&never).await, &["has version 3", "version 5", "run the files of sql/ of"]);
         // The row of one lock is new, and that of the other is there and free.
         server.run(&HELD.replace("{held}", "{free}"));
         server.run("UPDATE lock_core.lock SET owner = NULL, until = 'epoch' WHERE key = 'free'");
@@ -199,7 +202,7 @@ fn calls_of_the_version_before_exclude_those_of_today() {
         before.batch_execute(&format!("BEGIN; {HELD}; {}", HELD.replace("{held}", "{free}"))).await.unwrap();
         let today = PostgresStore::new(&server.url()).unwrap();
         granted(&today, &claim("migrates", LONG)).await;
-        assert_eq!(server.run("SELECT version FROM lock_core.meta"), "4");
+        assert_eq!(server.run("SELECT version FROM lock_core.meta"), "5");
         let (held, free) = (claim("held", LONG), claim("free", LONG));
         let commits = async {
             let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted";
@@ -214,6 +217,32 @@ fn calls_of_the_version_before_exclude_those_of_today() {
         );
         assert_eq!(server.run(&frees), "t");
         granted(&today, &held).await;
+    });
+}
+
+/// A transaction pins a lock before a migration replaces the functions of the pin, and commits after it.
+#[test]
+#[limit]
+fn a_pin_of_the_version_before_lasts_over_a_migration() {
+    on_runtime(async {
+        let server = PostgresServer::start();
+        server.run(&PostgresStore::schema("lock_core"));
+        server.run(FOURTH);
+        server.run(HELD);
+        let token = server.run("SELECT token FROM lock_core.lock").parse().unwrap();
+        let user = session(&server).await;
+        user.batch_execute("BEGIN").await.unwrap();
+        pin(&user, "held", FencingToken::new(token)).await.unwrap();
+        let today = PostgresStore::new(&server.url()).unwrap();
+        granted(&today, &claim("migrates", LONG)).await;
+        assert_eq!(server.run("SELECT version FROM lock_core.meta"), "5");
+        server.run("UPDATE lock_core.lock SET until = 'epoch' WHERE key = 'held'");
+        assert!(refused(&today, &claim("held", LONG)).await);
+        user.batch_execute("COMMIT; BEGIN").await.unwrap();
+        pin(&user, "held", FencingToken::new(token)).await.unwrap();
+        assert!(refused(&today, &claim("held", LONG)).await);
+        user.batch_execute("COMMIT").await.unwrap();
+        assert_eq!(refusal(pin(&user, "held", FencingToken::new(token)).await).0, "LK004");
     });
 }
 

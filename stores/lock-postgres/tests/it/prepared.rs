@@ -30,7 +30,7 @@ fn a_session_prepares_what_is_sent_often_and_none_is_prepared_behind_a_pooler() 
     on_runtime(async {
         let server = logging();
         let store = PostgresStore::new(&server.url()).unwrap();
-        let calls = ["acquire_v1", "release_v1", "renew_v2"];
+        let calls = ["acquire_v1", "release_v2", "renew_v2"];
         // Renewals have a session of their own, which is opened beside the first calls.
         while calls.iter().any(|call| executed(&server, "s", call) < 3) {
             pair(&store, "direct").await;

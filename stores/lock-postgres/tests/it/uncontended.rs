@@ -1,9 +1,9 @@
 //! The short ways of a lock that nobody contends for, and when they may not be taken.
 
-use lock_core::{HolderInfo, LockBackend as _};
+use lock_core::{HolderInfo, LockBackend as _, LockManager};
 use lock_postgres::PostgresStore;
 use lock_store::{AcquireRequest, Attempt, Claim, Freed, Release, Ticket};
-use lock_testing::{PostgresServer, limit};
+use lock_testing::{PostgresServer, Stopwatch, limit};
 use std::time::Duration;
 use tokio_postgres::Client;
 
@@ -21,6 +21,13 @@ async fn present(server: &PostgresServer, store: &PostgresStore) -> Client {
     let client = session(server).await;
     client.batch_execute("SELECT pg_advisory_lock(lock_core.presence_v1('there'))").await.unwrap();
     client
+}
+
+fn releases(function: &str, key: &str, held: &Claim) -> String {
+    let owner = held.owner.to_hex();
+    format!(
+        "SELECT * FROM lock_core.{function}('{{{key}}}', '{{{owner}}}', '{{0}}', '{{NULL}}', '{{NULL}}', '{{NULL}}', 'on')"
+    )
 }
 
 async fn queued(store: &PostgresStore, claim: &Claim) -> bool {
@@ -103,15 +110,13 @@ fn whoever_enters_the_queue_meanwhile_is_seen() {
         let asks = session(&server).await;
         let process = pid(&asks).await;
         for round in 0..10 {
-            for releases in [true, false] {
-                let key = format!("meanwhile {releases} {round}");
+            for frees in [true, false] {
+                let key = format!("meanwhile {frees} {round}");
                 let (held, next) = (claim(&key, LONG), claim(&key, LONG));
                 granted(&store, &held).await;
-                let (own, wants) = (held.owner.to_hex(), next.owner.to_hex());
-                let call = if releases {
-                    format!(
-                        "SELECT freed::text FROM lock_core.release_v1('{{{key}}}', '{{{own}}}', '{{0}}', '{{NULL}}', '{{NULL}}', '{{NULL}}', 'on')"
-                    )
+                let wants = next.owner.to_hex();
+                let call = if frees {
+                    releases("release_v2", &key, &held).replace('*', "freed::text")
                 } else {
                     server.run(&format!("UPDATE lock_core.lock SET until = clock_timestamp() WHERE key = '{key}'"));
                     let other = claim(&key, LONG).owner.to_hex();
@@ -133,7 +138,7 @@ fn whoever_enters_the_queue_meanwhile_is_seen() {
                 };
                 let (answer, ()) = tokio::join!(asks.query_one(&call, &[]), enters);
                 match answer {
-                    Ok(row) => assert_eq!(row.get::<_, &str>(0), if releases { "true" } else { "held" }),
+                    Ok(row) => assert_eq!(row.get::<_, &str>(0), if frees { "true" } else { "held" }),
                     // The machine stood still for a second.
                     Err(error) if error.code().is_some_and(|code| code.code() == "55P03") => continue,
                     Err(error) => panic!("{error}"),
@@ -141,6 +146,46 @@ fn whoever_enters_the_queue_meanwhile_is_seen() {
                 assert_eq!(owner(&client, &key).await, wants, "{key}");
             }
         }
+    });
+}
+
+/// In the commit of the release, a message would hold a lock of the whole server while the disk flushes.
+#[test]
+#[limit]
+fn a_release_returns_its_message_and_that_of_an_earlier_build_sends_it() {
+    on_runtime(async {
+        let (server, store) = store();
+        let _there = present(&server, &store).await;
+        for (version, sends) in [("release_v2", false), ("release_v1", true)] {
+            let (held, next) = (claim(version, LONG), claim(version, LONG));
+            granted(&store, &held).await;
+            assert!(queued(&store, &next).await);
+            let said = server.run(&format!("LISTEN lock_core_there; {}", releases(version, version, &held)));
+            let heard = said.lines().any(|line| line.starts_with("Async") && line.contains(&format!("|{version}\"")));
+            assert_eq!(heard, sends, "{said}");
+            let row = said.lines().find(|line| line.starts_with('t')).unwrap();
+            assert_eq!(row.contains("|lock_core_there|granted|"), !sends, "{said}");
+        }
+    });
+}
+
+/// The process that released the lock has died before it told the waiter.
+#[test]
+#[limit]
+fn a_waiter_whose_message_was_not_sent_has_the_lock_when_it_asks_again() {
+    on_runtime(async {
+        let (server, store) = store();
+        let client = session(&server).await;
+        let held = claim("not told", Duration::from_secs(3));
+        granted(&store, &held).await;
+        let locks = LockManager::connect(&server.url()).await.unwrap();
+        let waits = tokio::spawn(async move { locks.lock("not told").with_ttl(LONG).with_wait(LONG).acquire().await });
+        let queue = "SELECT count(*) FROM lock_core.waiter WHERE key = 'not told'";
+        while client.query_one(queue, &[]).await.unwrap().get::<_, i64>(0) == 0 {}
+        let watch = Stopwatch::start();
+        server.run(&releases("release_v2", "not told", &held));
+        drop(waits.await.unwrap().unwrap());
+        watch.assert_within(Duration::from_secs(10), "the next request of the waiter");
     });
 }
 

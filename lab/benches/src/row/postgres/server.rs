@@ -22,7 +22,7 @@ pub(super) async fn manager(url: &str) -> Result<LockManager> {
 pub(super) const PAIR: [&str; 2] = [
     "SELECT outcome FROM lock_core.acquire_v1(ARRAY[$1::text], ARRAY[$2::text::uuid], '{30000}', '{0}', '{x}', \
      '{9000000000000000}', '{NULL}', '{0}', '{0}', 'on')",
-    "SELECT freed FROM lock_core.release_v1(ARRAY[$1::text], ARRAY[$2::text::uuid], '{0}', '{NULL}', '{NULL}', \
+    "SELECT freed FROM lock_core.release_v2(ARRAY[$1::text], ARRAY[$2::text::uuid], '{0}', '{NULL}', '{NULL}', \
      '{NULL}', 'on')",
 ];
 
