@@ -18,6 +18,7 @@ use lock_store::types::key::LockKey;
 use lock_store::types::mode::Mode;
 use lock_store::types::options::{MAX_TTL, MIN_FIXED_TTL};
 use lock_store::types::system::blocking::{block_on, yielding};
+use lock_store::types::system::together::all;
 
 /// A held lock. The watchdog renews it until it is released.
 ///
@@ -327,33 +328,14 @@ impl LockGuard {
     fn release_by(self, caller: Caller) -> impl Future<Output = Result<ReleaseOutcome>> + Send + 'static {
         let first = self.first.release(caller);
         // All releases are started before the first is awaited.
-        let more = if self.more.is_empty() {
-            Vec::new()
-        } else {
-            self.more.into_iter().map(|owned| owned.release(caller)).collect()
-        };
+        let more: Vec<_> = self.more.into_iter().map(|owned| owned.release(caller)).collect();
         async move {
             if more.is_empty() {
                 return first.await;
             }
             // Polled together, so that a store can combine them.
-            let mut releases: Vec<_> =
-                std::iter::once(first).chain(more).map(|release| (Box::pin(release), None)).collect();
-            poll_fn(|cx| {
-                let mut pending = false;
-                for (release, outcome) in &mut releases {
-                    if outcome.is_none() {
-                        match release.as_mut().poll(cx) {
-                            Poll::Ready(ended) => *outcome = Some(ended),
-                            Poll::Pending => pending = true,
-                        }
-                    }
-                }
-                if pending { Poll::Pending } else { Poll::Ready(()) }
-            })
-            .await;
             let mut outcome = Ok(ReleaseOutcome::Released);
-            for next in releases.into_iter().filter_map(|(_, ended)| ended) {
+            for next in all(std::iter::once(first).chain(more)).await {
                 // Errors come first, then outcomes that are not known yet.
                 match outcome {
                     Ok(ReleaseOutcome::Released) => outcome = next,

@@ -192,11 +192,7 @@ impl LockRequest {
     ///
     /// Safe, like [`acquire`](Self::acquire).
     pub async fn try_acquire(self) -> Result<Option<LockGuard>> {
-        match self.without_waiting().acquire().await {
-            Ok(guard) => Ok(Some(guard)),
-            Err(error) if error.kind() == LockErrorKind::Busy => Ok(None),
-            Err(error) => Err(error),
-        }
+        unless_busy(self.without_waiting().acquire().await)
     }
 
     /// Acquires the lock and blocks this thread. For synchronous code.
@@ -248,11 +244,10 @@ impl LockRequest {
     ///
     /// Dropping the future drops the body and releases the lock in the background.
     pub async fn run<R: FromLockError>(self, body: impl AsyncFnOnce(&LockGuard) -> R) -> R {
-        let guard = match self.acquire().await {
-            Ok(guard) => guard,
-            Err(error) => return R::from_lock_error(error),
-        };
-        protect::run(guard, body).await.unwrap_or_else(R::from_lock_error)
+        match self.acquire().await {
+            Ok(guard) => protect::run(guard, body).await.unwrap_or_else(R::from_lock_error),
+            Err(error) => R::from_lock_error(error),
+        }
     }
 
     /// Starts the acquire. Boxed, so that it adds little to the caller's future.
@@ -321,6 +316,14 @@ impl LockRequest {
             RequestedKeys::All(mut keys) => keys.pop().ok_or_else(LockError::no_keys)?,
         };
         Ok(Box::pin(acquire(handle, spec(key), LockGuard::new)))
+    }
+}
+
+/// Returns nothing if the lock is taken.
+pub(crate) fn unless_busy(taken: Result<LockGuard>) -> Result<Option<LockGuard>> {
+    match taken {
+        Err(error) if error.kind() == LockErrorKind::Busy => Ok(None),
+        taken => taken.map(Some),
     }
 }
 

@@ -68,39 +68,18 @@ impl LockBackend for MemoryStore {
     }
 
     async fn holder(&self, key: &LockKey) -> Result<Option<Holder>> {
-        let now = self.now();
-        Ok(self.command()?.holder(key, now))
+        Ok(self.command()?.holder(key, self.now()))
     }
 
-    fn shared(&self) -> Option<&impl SharedClaims> {
-        Some(self)
-    }
-
-    fn member(&self) -> Option<&impl QuorumMember> {
-        Some(self)
-    }
-
-    fn blocking(&self) -> Option<&impl BlockedNotes> {
-        Some(self)
-    }
-
-    fn jobs(&self) -> Option<&impl JobRecords> {
-        Some(self)
-    }
-
-    fn marks(&self) -> Option<&impl DoneMarks> {
-        Some(self)
-    }
-
-    fn inspector(&self) -> Option<&impl Inspector> {
-        Some(self)
+    lock_store::has_parts! {
+        shared: SharedClaims, member: QuorumMember, blocking: BlockedNotes,
+        jobs: JobRecords, marks: DoneMarks, inspector: Inspector
     }
 }
 
 impl SharedClaims for MemoryStore {
     async fn downgrade(&self, claim: &Claim, token: FencingToken) -> Result<Renewal> {
-        let now = self.now();
-        Ok(self.command()?.downgrade(claim, token, now))
+        Ok(self.command()?.downgrade(claim, token, self.now()))
     }
 
     async fn holders(&self, key: &LockKey) -> Result<Vec<Holder>> {
@@ -142,25 +121,21 @@ impl BlockedNotes for MemoryStore {
 
 impl JobRecords for MemoryStore {
     async fn last_run(&self, key: &LockKey) -> Result<Option<JobRecord>> {
-        let now = self.now();
-        Ok(self.command()?.last_run(key, now))
+        Ok(self.command()?.last_run(key, self.now()))
     }
 }
 
 impl DoneMarks for MemoryStore {
     async fn done(&self, key: &LockKey, version: &JobVersion) -> Result<Option<DoneMark>> {
-        let now = self.now();
-        Ok(self.command()?.done(key, version, now))
+        Ok(self.command()?.done(key, version, self.now()))
     }
 
     async fn mark_done(&self, claim: &Claim, version: &JobVersion, keep: Option<Duration>) -> Result<bool> {
-        let now = self.now();
-        Ok(self.command()?.mark_done(claim, version, keep, now))
+        Ok(self.command()?.mark_done(claim, version, keep, self.now()))
     }
 
     async fn forget_done(&self, key: &LockKey, version: &JobVersion) -> Result<bool> {
-        let now = self.now();
-        Ok(self.command()?.forget_done(key, version, now))
+        Ok(self.command()?.forget_done(key, version, self.now()))
     }
 }
 

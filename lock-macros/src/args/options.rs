@@ -4,9 +4,9 @@
 use syn::{Error, Expr, Ident, LitStr, Path, Result};
 
 use super::values::{
-    Action, DurabilityArg, KeysArg, MinHoldOn, ModeArg, RenewArg, Value, WaitArg, crate_path, durability, duration,
-    expression, flag, guard_name, key, keys, label, map_err, min_hold_on, mode, on_busy, on_error, on_lost, on_refused,
-    renew, run_once_even_if, stripes, wait,
+    Action, DurabilityArg, KeysArg, MIN_HOLD_ON, MinHoldOn, ModeArg, ON_BUSY, ON_ERROR, ON_LOST, ON_REFUSED,
+    RUN_ONCE_EVEN_IF, RenewArg, Value, WaitArg, action, crate_path, durability, duration, expression, flag, guard_name,
+    key, keys, keyword, label, map_err, mode, renew, stripes, wait,
 };
 use super::{Arg, Name, clash};
 use crate::duration::DurationArg;
@@ -15,7 +15,7 @@ use crate::template::Template;
 /// Declares options in the order in which people should read them.
 macro_rules! options {
     ($(
-        $name:literal: $field:ident = $reader:path => $type:ty,
+        $name:literal: $field:ident = $reader:path $([$words:path])? => $type:ty,
         [$values:literal, $default:literal, $meaning:literal]
         $(, excludes $other:ident $(if $applies:path)?: $sentence:literal)*;
     )*) => {
@@ -32,7 +32,7 @@ macro_rules! options {
             /// Reads one option, or reports that its name is unknown.
             pub(super) fn read(&mut self, name: Name, value: Value) -> Result<()> {
                 match value.name.as_str() {
-                    $($name => super::fill(&mut self.$field, name, $reader(value)),)*
+                    $($name => super::fill(&mut self.$field, name, $reader(value $(, $words)?)),)*
                     _ => Err(super::unknown(&name.ident)),
                 }
             }
@@ -81,16 +81,16 @@ options! {
         ["duration", "the manager's (30 s)", "the lease: how long others wait after this process died"];
     "wait": wait = wait => WaitArg,
         ["duration, `\"none\"`, `\"forever\"`", "the manager's (5 s)", "how long to wait for a lock that is taken"];
-    "on_busy": on_busy = on_busy => Action,
+    "on_busy": on_busy = action[ON_BUSY] => Action,
         ["`\"error\"`, `\"skip\"`, a value, `\\|busy\\| value`", "`\"error\"`",
          "what a call returns that did not get the lock in time"];
-    "on_error": on_error = on_error => Action,
+    "on_error": on_error = action[ON_ERROR] => Action,
         ["`\"error\"`, `\"skip\"`, `\"run_unlocked\"`, a value, `\\|error\\| value`", "`\"error\"`",
          "… that could not get it for another reason"];
-    "on_lost": on_lost = on_lost => Action,
+    "on_lost": on_lost = action[ON_LOST] => Action,
         ["`\"cancel\"`, `\"error\"`, `\"skip\"`, `\"ignore\"`, a value, `\\|lost\\| value`",
          "`\"cancel\"`; `\"error\"` without `async`", "… that lost it while it ran"];
-    "on_refused": on_refused = on_refused => Action,
+    "on_refused": on_refused = action[ON_REFUSED] => Action,
         ["`\"skip\"`, a value, `\\|error\\| value`", "–", "sets those of `on_busy`, `on_error` and `on_lost` that are not set"];
     "map_err": map_err = map_err => Expr,
         ["function or closure", "`From<LockError>`", "makes the error of the return type"];
@@ -102,7 +102,7 @@ options! {
             "max_hold ends the renewal, but renew = false never renews; the lock ends with its ttl";
     "min_hold": min_hold = duration => DurationArg,
         ["duration", "zero", "the key stays taken at least this long, even if the body is quick; it may be longer than the ttl"];
-    "min_hold_on": min_hold_on = min_hold_on => MinHoldOn,
+    "min_hold_on": min_hold_on = keyword[MIN_HOLD_ON] => MinHoldOn,
         ["`\"end\"`, `\"ok\"`", "`\"end\"`", "after which end of the body: `\"ok\"` frees the key at once after an error or a panic"];
     "durability": durability = durability => DurabilityArg,
         ["`\"acks=1\"`, `\"acks=all\"`, `\"fsync=local\"`, `\"fsync=1\"`, `\"master\"`", "the manager's, or the URL's (`\"master\"`)",
@@ -133,7 +133,7 @@ options! {
         excludes on_lost if Action::ignores: "work that ended without the lock does not count as done; drop on_lost";
     "retry_failed": retry_failed = flag => bool,
         ["flag", "off", "a job that returned `Err` or panicked has not run"];
-    "run_once_even_if": run_once_even_if = run_once_even_if => (),
+    "run_once_even_if": run_once_even_if = keyword[RUN_ONCE_EVEN_IF] => (),
         ["`\"crashed\"`", "–", "a job whose process died has run, too"];
     "reentrant": reentrant = flag => bool,
         ["flag", "off", "a nested call with the same key shares the lock instead of failing"];

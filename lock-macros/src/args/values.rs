@@ -118,19 +118,19 @@ pub(super) const DURABILITY: &[&str] = &["master"];
 pub(super) const ACTIONS: &[&str] = &["error", "skip", "cancel", "ignore", "run_unlocked"];
 
 /// The keywords of an option.
-type Words<T> = &'static [(&'static str, T)];
+pub(super) type Words<T> = &'static [(&'static str, T)];
 
-const ON_BUSY: Words<Action> = &[("error", Action::Error), ("skip", Action::Skip)];
-const ON_ERROR: Words<Action> =
+pub(super) const ON_BUSY: Words<Action> = &[("error", Action::Error), ("skip", Action::Skip)];
+pub(super) const ON_ERROR: Words<Action> =
     &[("error", Action::Error), ("skip", Action::Skip), ("run_unlocked", Action::RunUnlocked)];
-const ON_LOST: Words<Action> =
+pub(super) const ON_LOST: Words<Action> =
     &[("cancel", Action::Cancel), ("error", Action::Error), ("skip", Action::Skip), ("ignore", Action::Ignore)];
-const ON_REFUSED: Words<Action> = &[("skip", Action::Skip)];
+pub(super) const ON_REFUSED: Words<Action> = &[("skip", Action::Skip)];
 const MODE: Words<ModeArg> = &[("read", ModeArg::Read), ("write", ModeArg::Write)];
 /// Words that people know from other libraries.
 const MODE_ELSEWHERE: [(&str, &str); 3] = [("shared", "read"), ("exclusive", "write"), ("reader", "read")];
-const MIN_HOLD_ON: Words<MinHoldOn> = &[("end", MinHoldOn::End), ("ok", MinHoldOn::Ok)];
-const RUN_ONCE_EVEN_IF: Words<()> = &[("crashed", ())];
+pub(super) const MIN_HOLD_ON: Words<MinHoldOn> = &[("end", MinHoldOn::End), ("ok", MinHoldOn::Ok)];
+pub(super) const RUN_ONCE_EVEN_IF: Words<()> = &[("crashed", ())];
 
 /// The alternatives to the keywords of an action.
 const OR_AN_ANSWER: &str = ", a value, or a closure |error| value";
@@ -216,23 +216,8 @@ pub(super) fn flag(value: Value) -> Result<bool> {
     }
 }
 
-pub(super) fn on_busy(value: Value) -> Result<Action> {
-    action(value, ON_BUSY)
-}
-
-pub(super) fn on_error(value: Value) -> Result<Action> {
-    action(value, ON_ERROR)
-}
-
-pub(super) fn on_lost(value: Value) -> Result<Action> {
-    action(value, ON_LOST)
-}
-
-pub(super) fn on_refused(value: Value) -> Result<Action> {
-    action(value, ON_REFUSED)
-}
-
-fn action(value: Value, words: Words<Action>) -> Result<Action> {
+/// Reads what a call does instead: a keyword, a value, or a closure.
+pub(super) fn action(value: Value, words: Words<Action>) -> Result<Action> {
     let option = value.name.clone();
     match value.needed()? {
         Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => word(&text, &option, words, OR_AN_ANSWER),
@@ -243,18 +228,12 @@ fn action(value: Value, words: Words<Action>) -> Result<Action> {
 }
 
 pub(super) fn mode(value: Value) -> Result<ModeArg> {
-    match value.needed()? {
-        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => {
-            let typed = text.value();
-            match MODE_ELSEWHERE.iter().find(|(name, _)| *name == typed) {
-                Some((_, ours)) => {
-                    Err(Error::new(text.span(), format!("unknown mode \"{typed}\"; did you mean \"{ours}\"?")))
-                }
-                None => word(&text, "mode", MODE, ""),
-            }
-        }
-        other => Err(Error::new(other.span(), "expected \"read\" or \"write\"")),
+    if let Some(Expr::Lit(ExprLit { lit: Lit::Str(text), .. })) = &value.expr
+        && let Some((typed, ours)) = MODE_ELSEWHERE.iter().find(|(name, _)| *name == text.value())
+    {
+        return Err(Error::new(text.span(), format!("unknown mode \"{typed}\"; did you mean \"{ours}\"?")));
     }
+    keyword(value, MODE)
 }
 
 pub(super) fn durability(value: Value) -> Result<DurabilityArg> {
@@ -293,17 +272,15 @@ pub(super) fn stripes(value: Value) -> Result<u32> {
     }
 }
 
-pub(super) fn run_once_even_if(value: Value) -> Result<()> {
+/// Reads the value of an option that is one of these keywords.
+pub(super) fn keyword<T: Clone>(value: Value, words: Words<T>) -> Result<T> {
+    let option = value.name.clone();
     match value.needed()? {
-        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => word(&text, "run_once_even_if", RUN_ONCE_EVEN_IF, ""),
-        other => Err(Error::new(other.span(), "expected \"crashed\"")),
-    }
-}
-
-pub(super) fn min_hold_on(value: Value) -> Result<MinHoldOn> {
-    match value.needed()? {
-        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => word(&text, "min_hold_on", MIN_HOLD_ON, ""),
-        other => Err(Error::new(other.span(), "expected \"end\" or \"ok\"")),
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => word(&text, &option, words, ""),
+        other => {
+            let names: Vec<String> = words.iter().map(|(name, _)| format!("\"{name}\"")).collect();
+            Err(Error::new(other.span(), format!("expected {}", names.join(" or "))))
+        }
     }
 }
 

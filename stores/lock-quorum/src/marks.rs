@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::queries::{asked, collect, named};
+use crate::round::decided;
 use crate::run::Rest;
 use crate::shared::Shared;
 use lock_store::contract::backend::{Claim, DoneMark, JobVersion};
@@ -58,11 +59,7 @@ pub(super) async fn mark(
 }
 
 fn written(answers: &[Option<Result<bool>>], majority: usize) -> Option<bool> {
-    let count = |of: bool| answers.iter().flatten().filter(|answer| **answer == Ok(of)).count();
-    if count(true) >= majority {
-        return Some(true);
-    }
-    (count(false) > answers.len() - majority).then_some(false)
+    decided(answers, majority, [true, false])
 }
 
 /// Has every member remove a mark: one that kept it would still say that it is done.

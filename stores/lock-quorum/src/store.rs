@@ -114,21 +114,7 @@ impl LockBackend for Quorum {
         let _ = self.run(async move { (shared.settled().await, Rest::nothing()) }).await;
     }
 
-    fn jobs(&self) -> Option<&impl JobRecords> {
-        Some(self)
-    }
-
-    fn marks(&self) -> Option<&impl DoneMarks> {
-        Some(self)
-    }
-
-    fn inspector(&self) -> Option<&impl Inspector> {
-        Some(self)
-    }
-
-    fn doctor(&self) -> Option<&impl Doctor> {
-        Some(self)
-    }
+    lock_store::has_parts! { jobs: JobRecords, marks: DoneMarks, inspector: Inspector, doctor: Doctor }
 }
 
 impl DoneMarks for Quorum {

@@ -238,34 +238,14 @@ impl LockBackend for RedisStore {
         self.run(read_holder(key))
     }
 
-    fn shared(&self) -> Option<&impl SharedClaims> {
-        Some(self)
-    }
-
-    fn member(&self) -> Option<&impl QuorumMember> {
-        Some(self)
-    }
-
-    fn blocking(&self) -> Option<&impl BlockedNotes> {
-        Some(self)
-    }
-
-    fn jobs(&self) -> Option<&impl JobRecords> {
-        Some(self)
-    }
-
-    fn marks(&self) -> Option<&impl DoneMarks> {
-        Some(self)
+    lock_store::has_parts! {
+        shared: SharedClaims, member: QuorumMember,
+        blocking: BlockedNotes, jobs: JobRecords, marks: DoneMarks
     }
 
     #[cfg(feature = "inspect")]
-    fn doctor(&self) -> Option<&impl lock_store::contract::backend::Doctor> {
-        Some(self)
-    }
-
-    #[cfg(feature = "inspect")]
-    fn inspector(&self) -> Option<&impl lock_store::contract::backend::Inspector> {
-        Some(self)
+    lock_store::has_parts! {
+        doctor: lock_store::contract::backend::Doctor, inspector: lock_store::contract::backend::Inspector
     }
 }
 

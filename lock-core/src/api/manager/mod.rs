@@ -13,7 +13,7 @@ use crate::engine::report::event_context::Origin;
 use crate::engine::shared::{Caller, Engine};
 use crate::engine::watch::following::Following;
 use crate::memory::MemoryStore;
-use lock_store::contract::backend::{AnyBackend, DynBackend, JobRecord, LockBackend, SyncReport};
+use lock_store::contract::backend::{AnyBackend, BoxFuture, DynBackend, JobRecord, LockBackend, SyncReport};
 use lock_store::contract::event::{LockObserver, Observers};
 use lock_store::types::error::{LockError, Result};
 use lock_store::types::key::LockKey;
@@ -218,9 +218,7 @@ impl LockManager {
 
     /// Like [`holder`](Self::holder), for a key that has its prefix.
     pub(crate) async fn holder_of(&self, key: LockKey) -> Result<Option<Holder>> {
-        let engine = self.engine_here()?;
-        let (within, command) = (self.inner.options.command_timeout(), Arc::clone(&engine.backend).holder(key.clone()));
-        engine.send("holder", &key, within, command).await
+        self.ask("holder", &key, |store| store.holder(key.clone())).await
     }
 
     /// Returns all current holders of a key: one holder, or all that share it.
@@ -234,10 +232,7 @@ impl LockManager {
     /// Safe: it only reads.
     pub async fn holders(&self, key: impl IntoLockKey) -> Result<Vec<Holder>> {
         let key = self.key(key)?;
-        let engine = self.engine_here()?;
-        let (within, command) =
-            (self.inner.options.command_timeout(), Arc::clone(&engine.backend).holders(key.clone()));
-        engine.send("holder", &key, within, command).await
+        self.ask("holder", &key, |store| store.holders(key.clone())).await
     }
 
     /// Returns the store's record of a job that has a period: its last run, and whether the next run is overdue. `None`
@@ -254,10 +249,7 @@ impl LockManager {
     /// Safe: it only reads.
     pub async fn last_run(&self, key: impl IntoLockKey) -> Result<Option<JobRecord>> {
         let key = self.key(key)?;
-        let engine = self.engine_here()?;
-        let (within, command) =
-            (self.inner.options.command_timeout(), Arc::clone(&engine.backend).last_run(key.clone()));
-        engine.send("last_run", &key, within, command).await
+        self.ask("last_run", &key, |store| store.last_run(key.clone())).await
     }
 
     /// Asks every node of the store which claim has a key. It changes nothing. In a quorum, the holder's own renewals
@@ -294,6 +286,17 @@ impl LockManager {
     #[must_use]
     pub fn key_prefix(&self) -> &str {
         &self.inner.key_prefix
+    }
+
+    /// Asks the store about a key, from the keeper and within the time of a command.
+    pub(crate) async fn ask<T: Send + 'static>(
+        &self,
+        op: &'static str,
+        key: &LockKey,
+        command: impl FnOnce(Arc<dyn DynBackend>) -> BoxFuture<'static, Result<T>>,
+    ) -> Result<T> {
+        let engine = self.engine_here()?;
+        engine.send(op, key, self.inner.options.command_timeout(), command(Arc::clone(&engine.backend))).await
     }
 
     /// Returns a key as the store sees it, with the prefix of this manager.

@@ -4,9 +4,9 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::api::guard::LockGuard;
-use crate::api::lock::LockRequest;
+use crate::api::lock::{LockRequest, unless_busy};
 use crate::api::protect;
-use lock_store::types::error::{LockError, LockErrorKind, Result};
+use lock_store::types::error::{LockError, Result};
 use lock_store::types::options::MAX_TTL;
 use lock_store::types::system::clock::wall_clock;
 
@@ -220,11 +220,7 @@ impl Job {
         self,
         body: impl FnOnce(&LockGuard) -> Result<T, E>,
     ) -> Result<Option<T>, E> {
-        let guard = match self.request.acquire_blocking() {
-            Ok(guard) => guard,
-            Err(error) if error.kind() == LockErrorKind::Busy => return Ok(None),
-            Err(error) => return Err(error.into()),
-        };
+        let Some(guard) = unless_busy(self.request.acquire_blocking())? else { return Ok(None) };
         guard.set_min_hold(!self.retry_failed);
         let outcome = protect::call(Some(&guard), || body(&guard));
         guard.set_min_hold(!self.retry_failed || outcome.is_ok());

@@ -271,9 +271,7 @@ impl LockManager {
     /// Safe. It is then unknown whether the mark still exists.
     pub async fn forget_done(&self, key: impl IntoLockKey, version: impl AsRef<str>) -> Result<bool> {
         let (key, version) = (self.key(key)?, JobVersion::new(version)?);
-        let engine = self.engine_here()?;
-        let command = Arc::clone(&engine.backend).forget_done(key.clone(), version);
-        engine.send("forget_done", &key, self.options().command_timeout(), command).await
+        self.ask("forget_done", &key, |store| store.forget_done(key.clone(), version)).await
     }
 }
 

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use crate::api::guard::LockGuard;
-use crate::api::lock::LockRequest;
+use crate::api::lock::{LockRequest, unless_busy};
 use crate::api::outcome::FromLockError;
 use crate::api::protect;
 use crate::api::stripe::key_of;
@@ -80,11 +80,7 @@ impl AnyStripe {
     ///
     /// Safe, like [`acquire`](Self::acquire).
     pub async fn try_acquire(self) -> Result<Option<LockGuard>> {
-        match self.without_waiting().acquire().await {
-            Ok(guard) => Ok(Some(guard)),
-            Err(error) if error.kind() == LockErrorKind::Busy => Ok(None),
-            Err(error) => Err(error),
-        }
+        unless_busy(self.without_waiting().acquire().await)
     }
 
     /// Acquires a stripe and blocks this thread. For synchronous code.

@@ -392,6 +392,7 @@ impl<P: Payload> fmt::Debug for Turn<P> {
 }
 
 #[cfg(test)]
+#[path = "tests/random.rs"]
 mod random;
 #[cfg(test)]
 mod tests;

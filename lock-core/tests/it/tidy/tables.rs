@@ -54,7 +54,7 @@ pub(super) const TABLES: &[Layers] = &[
     Layers {
         source: STORE,
         within: "types::system",
-        modules: &[&["random"], &["blocking", "clock", "fork", "sync", "text"], &["backoff", "call_site"]],
+        modules: &[&["random"], &["blocking", "clock", "fork", "sync", "text"], &["backoff", "call_site", "together"]],
     },
     Layers { source: STORE, within: "contract", modules: &[&["event"], &["backend"]] },
     Layers {

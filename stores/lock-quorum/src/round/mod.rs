@@ -117,22 +117,24 @@ impl Round {
     }
 }
 
-/// Says what the answers to a renewal amount to: `None` while more answers may decide.
-pub(super) fn renewal(answers: &[Option<Result<Renewal>>], majority: usize) -> Option<Renewal> {
-    let count = |of: Renewal| answers.iter().flatten().filter(|answer| **answer == Ok(of)).count();
-    if count(Renewal::Renewed) >= majority {
-        return Some(Renewal::Renewed);
+/// Says which of two answers the members gave: the first by a majority, or the second by so many that no majority can give the
+/// first. `None` while more answers may decide.
+pub(super) fn decided<T: PartialEq>(answers: &[Option<Result<T>>], majority: usize, [yes, no]: [T; 2]) -> Option<T> {
+    let count = |of: &T| answers.iter().flatten().flatten().filter(|answer| *answer == of).count();
+    if count(&yes) >= majority {
+        return Some(yes);
     }
-    (count(Renewal::Lost) > answers.len() - majority).then_some(Renewal::Lost)
+    (count(&no) > answers.len() - majority).then_some(no)
+}
+
+/// Says what the answers to a renewal amount to.
+pub(super) fn renewal(answers: &[Option<Result<Renewal>>], majority: usize) -> Option<Renewal> {
+    decided(answers, majority, [Renewal::Renewed, Renewal::Lost])
 }
 
 /// Says the same of a release.
 pub(super) fn release(answers: &[Option<Result<Freed>>], majority: usize) -> Option<Freed> {
-    let count = |of: Freed| answers.iter().flatten().filter(|answer| **answer == Ok(of)).count();
-    if count(Freed::Released) >= majority {
-        return Some(Freed::Released);
-    }
-    (count(Freed::NotHeld) > answers.len() - majority).then_some(Freed::NotHeld)
+    decided(answers, majority, [Freed::Released, Freed::NotHeld])
 }
 
 /// The holder of a key, by a majority.

@@ -10,7 +10,6 @@ use crate::batch::coalesce::{Coalescer, Flush};
 use crate::batch::exchange::{Answer, Call};
 use crate::batch::unsettled::Sent;
 use crate::calls::elsewhere::check_master;
-use crate::calls::renew::all;
 use crate::calls::run::{Operation, ask, step};
 use crate::connection::link::{ClientId, Link};
 use crate::error;
@@ -22,6 +21,7 @@ use lock_store::types::key::LockKey;
 use lock_store::types::options::command_timeout;
 use lock_store::types::owner::OwnerId;
 use lock_store::types::system::clock::Clock;
+use lock_store::types::system::together::all;
 
 /// How long an attempt that nobody awaits may stay unanswered before its connection is closed.
 const PATIENCE: Duration = Duration::from_secs(1);

@@ -1,8 +1,5 @@
 //! Raising leases, by a script that looks at the owner first.
 
-use std::future::poll_fn;
-use std::task::Poll;
-
 use redis::{Pipeline, RedisError, Value};
 
 use crate::calls::durability::confirm_renewals;
@@ -15,6 +12,7 @@ use crate::server::node::{Node, Way};
 use lock_store::contract::backend::{Claim, Renewal};
 use lock_store::types::error::{LockError, LockErrorKind, Result};
 use lock_store::types::options::command_timeout;
+use lock_store::types::system::together::all;
 
 /// How many locks are renewed together. The script takes about a quarter of a millisecond for them, in which
 /// the server serves nobody else.
@@ -165,23 +163,6 @@ fn read_renewals(
         };
     }
     Ok(renewals)
-}
-
-/// Awaits all of some calls, which leave together.
-pub(crate) async fn all<T>(calls: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
-    let mut calls: Vec<_> = calls.map(|call| (Box::pin(call), None)).collect();
-    poll_fn(|cx| {
-        let mut pending = false;
-        for (call, answer) in calls.iter_mut().filter(|(_, answer)| answer.is_none()) {
-            match call.as_mut().poll(cx) {
-                Poll::Ready(done) => *answer = Some(done),
-                Poll::Pending => pending = true,
-            }
-        }
-        if pending { Poll::Pending } else { Poll::Ready(()) }
-    })
-    .await;
-    calls.into_iter().filter_map(|(_, answer)| answer).collect()
 }
 
 /// Returns whether the server refused for a reason that does not pass by itself.

@@ -21,7 +21,7 @@ use lock_store::types::system::clock::Clock;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// One server. See the example of `lock_core::inspect::Topology`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Server {
     /// Its address, without credentials.
@@ -50,10 +50,11 @@ pub struct Server {
 }
 
 /// The role of a server for the locks. See the example of `lock_core::inspect::Topology`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Part {
     /// It gives locks.
+    #[default]
     Master,
     /// It follows the master above it.
     Replica,
@@ -78,19 +79,7 @@ impl Part {
 
 impl Server {
     fn new(name: impl Into<String>, part: Part) -> Self {
-        Self {
-            name: name.into(),
-            part,
-            replicas: None,
-            min_replicas: None,
-            slots: None,
-            slots_open: None,
-            names: None,
-            lists: Vec::new(),
-            disagrees: false,
-            excluded_for: None,
-            problem: None,
-        }
+        Self { name: name.into(), part, ..Self::default() }
     }
 
     fn failed(mut self, error: &LockError) -> Self {

@@ -77,18 +77,10 @@ impl OwnerId {
     #[doc(hidden)]
     #[must_use]
     pub fn digits(self) -> [u8; 32] {
-        /// The digits of each byte.
-        const HEX: [[u8; 2]; 256] = {
-            let (mut pairs, mut byte) = ([[0; 2]; 256], 0);
-            while byte < pairs.len() {
-                pairs[byte] = [b"0123456789abcdef"[byte >> 4], b"0123456789abcdef"[byte & 15]];
-                byte += 1;
-            }
-            pairs
-        };
+        const HEX: &[u8; 16] = b"0123456789abcdef";
         let mut digits = [0; 32];
         for (pair, byte) in digits.chunks_exact_mut(2).zip(self.0) {
-            pair.copy_from_slice(&HEX[usize::from(byte)]);
+            pair.copy_from_slice(&[HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
         }
         digits
     }

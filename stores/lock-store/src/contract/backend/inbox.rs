@@ -60,9 +60,8 @@ impl Inbox {
     #[doc(hidden)]
     #[must_use]
     pub fn stand_in(&self) -> (Self, tokio::sync::mpsc::UnboundedReceiver<Message>) {
-        let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
-        let (id, observers) = (Arc::clone(&self.id), Arc::clone(&self.observers));
-        (Self { id, open: Arc::default(), sender, observers }, receiver)
+        let (inbox, receiver) = Self::new(Arc::clone(&self.observers));
+        (Self { id: Arc::clone(&self.id), ..inbox }, receiver)
     }
 
     /// Returns the name by which the store addresses this process.

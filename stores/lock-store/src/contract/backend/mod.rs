@@ -234,6 +234,17 @@ pub trait LockBackend: Debug + Send + Sync + Sized + 'static {
     }
 }
 
+/// Says in an implementation of [`LockBackend`] that the store itself is these optional parts, for example
+/// `lock_store::has_parts! { jobs: JobRecords }`.
+#[macro_export]
+macro_rules! has_parts {
+    ($($part:ident: $Part:path),+) => {
+        $(fn $part(&self) -> Option<&impl $Part> {
+            Some(self)
+        })+
+    };
+}
+
 /// The abilities of a store, as data.
 ///
 /// ```

@@ -109,33 +109,6 @@ impl LockError {
         )
     }
 
-    #[must_use]
-    pub fn no_upgrade() -> Self {
-        Self::build(
-            LockErrorKind::WouldDeadlock,
-            "this task already shares it, and waiting for more would never end if two callers did it at once; take the \
-             stronger lock first, and downgrade it when reading is enough",
-        )
-    }
-
-    #[must_use]
-    pub fn not_installed() -> Self {
-        Self::build(
-            LockErrorKind::NotInstalled,
-            "no lock manager is installed here; call LockManager::connect(url).await?.install() at start-up, \
-             LockManager::scope or set_default in tests, or name one with client = …",
-        )
-    }
-
-    #[must_use]
-    pub fn forked() -> Self {
-        Self::build(
-            LockErrorKind::Misconfigured,
-            "this process was forked after its lock manager was made, and connections and watchdog stayed with the \
-             parent; connect a new one here",
-        )
-    }
-
     /// Refuses to block. `instead` is the function to call instead.
     #[must_use]
     pub fn driven_here(instead: &str) -> Self {
@@ -144,32 +117,37 @@ impl LockError {
             format!("this manager is driven by the current runtime, which a blocking call would stop; use {instead}"),
         )
     }
+}
 
-    #[must_use]
-    pub fn no_stripes() -> Self {
-        Self::build(LockErrorKind::InvalidKey, "except() leaves no stripe that could be locked; leave at least one")
-    }
+/// Makes errors that always have the same text.
+macro_rules! fixed {
+    ($($(#[$doc:meta])* $name:ident: $kind:ident = $text:literal;)+) => {
+        #[doc(hidden)]
+        impl LockError {
+            $($(#[$doc])*
+            #[must_use]
+            pub fn $name() -> Self {
+                Self::build(LockErrorKind::$kind, $text)
+            })+
+        }
+    };
+}
 
-    #[must_use]
-    pub fn no_keys() -> Self {
-        Self::build(LockErrorKind::InvalidKey, "no key was given, so nothing would be locked; name at least one")
-    }
-
-    #[must_use]
-    pub fn shut_down() -> Self {
-        Self::build(
-            LockErrorKind::ShutDown,
-            "the lock manager was shut down; acquire before shutdown, or connect a new one",
-        )
-    }
-
+fixed! {
+    no_upgrade: WouldDeadlock =
+        "this task already shares it, and waiting for more would never end if two callers did it at once; take the \
+        stronger lock first, and downgrade it when reading is enough";
+    not_installed: NotInstalled =
+        "no lock manager is installed here; call LockManager::connect(url).await?.install() at start-up, \
+        LockManager::scope or set_default in tests, or name one with client = …";
+    forked: Misconfigured =
+        "this process was forked after its lock manager was made, and connections and watchdog stayed with the \
+        parent; connect a new one here";
+    no_stripes: InvalidKey = "except() leaves no stripe that could be locked; leave at least one";
+    no_keys: InvalidKey = "no key was given, so nothing would be locked; name at least one";
+    shut_down: ShutDown = "the lock manager was shut down; acquire before shutdown, or connect a new one";
     /// Refuses new work while accepted work continues.
-    #[must_use]
-    pub fn stopping() -> Self {
-        Self::build(
-            LockErrorKind::ShutDown,
-            "the lock manager is stopping and takes no new work; for work that was accepted before, build it with \
-             serve_while_stopping()",
-        )
-    }
+    stopping: ShutDown =
+        "the lock manager is stopping and takes no new work; for work that was accepted before, build it with \
+        serve_while_stopping()";
 }

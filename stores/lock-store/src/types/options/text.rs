@@ -16,19 +16,23 @@ pub fn parse_duration(text: &str) -> Result<Duration, LockError> {
 }
 
 /// Writes a duration in whole milliseconds, so that it can be read again.
-fn write_duration(f: &mut fmt::Formatter<'_>, duration: Duration) -> fmt::Result {
-    let mut left = duration.as_millis();
-    if left == 0 {
-        return f.write_str("0s");
-    }
-    for (name, millis) in UNITS {
-        let count = left / u128::from(millis);
-        if count > 0 {
-            write!(f, "{count}{name}")?;
+struct Text(Duration);
+
+impl fmt::Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut left = self.0.as_millis();
+        if left == 0 {
+            return f.write_str("0s");
         }
-        left %= u128::from(millis);
+        for (name, millis) in UNITS {
+            let count = left / u128::from(millis);
+            if count > 0 {
+                write!(f, "{count}{name}")?;
+            }
+            left %= u128::from(millis);
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Reads `none`, `forever` or a duration such as `10s`.
@@ -51,7 +55,7 @@ impl fmt::Display for Wait {
         match self {
             Self::None => f.write_str("none"),
             Self::Forever => f.write_str("forever"),
-            Self::AtMost(limit) => write_duration(f, *limit),
+            Self::AtMost(limit) => write!(f, "{}", Text(*limit)),
         }
     }
 }
@@ -76,7 +80,7 @@ impl fmt::Display for Renew {
         match self {
             Self::Auto => f.write_str("auto"),
             Self::Off => f.write_str("off"),
-            Self::Every(interval) => write_duration(f, *interval),
+            Self::Every(interval) => write!(f, "{}", Text(*interval)),
         }
     }
 }
@@ -108,22 +112,13 @@ fn parse_bool(text: &str) -> Result<bool, LockError> {
 #[cfg(feature = "serde")]
 mod with_serde {
     use std::fmt;
-    use std::time::Duration;
 
     use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
     use serde::ser::{SerializeStruct, Serializer};
     use serde::{Deserialize, Serialize};
 
-    use super::write_duration;
+    use super::Text;
     use crate::types::options::{LockOptions, NAMES};
-
-    struct Text(Duration);
-
-    impl fmt::Display for Text {
-        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            write_duration(f, self.0)
-        }
-    }
 
     /// Reads a table of options, each by its name. Durations are written as `"10s"`. `wait` may also be `"none"` or
     /// `"forever"`, and `renew` may be `"auto"` or `"off"`. An option that is left out keeps its default. An unknown

@@ -8,3 +8,4 @@ pub mod fork;
 pub mod random;
 pub mod sync;
 pub mod text;
+pub mod together;

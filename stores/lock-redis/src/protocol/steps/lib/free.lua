@@ -7,27 +7,20 @@
 --
 -- Atomic, because release.lua is.
 
--- The steps of phase/, made for the first lock that is shared, and used for all.
-local shared
-
 local function turn_to(lock, queue)
   LOCK, QUEUE = lock, queue
   -- Only a release that finds a queue needs it, so it travels with none.
   WAITERS = string.gsub(queue, 'queue$', 'waiters')
 end
 
--- `value` is the value at K, if it is known. A missing key reads like an empty one.
-local function free(head, keep, value)
+local function free(head, keep)
   local owner = string.sub(head, 1, 32)
-  if not value or value == '' then
-    value = read_lock()
-  end
+  local value = read_lock()
   if failed(value) then
     return mistyped(value) and 0 or 'e' .. value.err
   end
   if phase_of(value) then
-    shared = shared or phases()
-    return shared.free(owner, keep, time(), value)
+    return phases().free(owner, keep, time())
   end
   local waiting = call('EXISTS', QUEUE) == 1
   local place = waiting and pcall('ZRANK', QUEUE, owner)
@@ -69,8 +62,8 @@ local function free(head, keep, value)
   return freed and 1 or 0
 end
 
-return turn_to, function(head, keep, value)
-  local done, answer = guarded(free, head, keep, value)
+return turn_to, function(head, keep)
+  local done, answer = guarded(free, head, keep)
   -- Before 7.0 what is raised is text.
   return done and answer or 'e' .. (type(answer) == 'table' and answer.err or answer)
 end

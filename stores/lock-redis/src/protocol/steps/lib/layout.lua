@@ -86,6 +86,8 @@ local ENTRY = '^([^|]*)|(%d+)|(%d+)|(%d)|(%d+)|([s%d/]-)|?(%d+%-%d+)|(.*)$'
 local ENTRY_ALONE = '^([^|]*)|(%d+)|(%d+)|%d|(%d+)|(%d+)-(%d+)|(.*)$'
 -- The same of one that may have to be woken, unless it was passed over: inbox, confirmed, grant_ttl.
 local ENTRY_WATCHING = '^([^|]*)|%d+|(%d+)|[02-9]|(%d+)|%d+%-%d+|'
+-- The same of one that shares K: its units.
+local ENTRY_SHARING = '^[^|]*|%d+|%d+|%d|%d+|s(%d+)/'
 -- A ticket: stamp, grant_ttl, inbox; then for how long the claim may sleep at a time, ms, if it may.
 local TICKET = '^(%d+)|(%d+)|([^|]*)|?(%d*)$'
 -- A mode that shares: units, limit.

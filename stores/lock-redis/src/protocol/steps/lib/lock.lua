@@ -34,7 +34,8 @@ local function is_of(value, owner)
   return value and string.byte(value, 33) == BAR and string.find(value, owner, 1, true) == 1
 end
 
--- Reads a phase: the units in use, and its token. Returns nothing for any other value, also for one that
+-- Reads a phase: the units in use, its token, the number of the history in which that was drawn, and the
+-- token of before, both empty if there is none. Returns nothing for any other value, also for one that
 -- only looks like it: that belongs to somebody else, as all do that are not ours.
 local function phase_of(value)
   local used, ms, seq, number = string.match(value or '', PHASE)
@@ -42,7 +43,8 @@ local function phase_of(value)
     return
   end
   if tonumber(ms) <= LAST_MS and tonumber(seq) <= LAST_SEQ and tonumber(number) <= LAST_NUMBER then
-    return tonumber(used), table.concat({ ms, seq, number }, '-')
+    local drawn_in, first = string.match(value, PHASE_DRAWN_IN)
+    return tonumber(used), table.concat({ ms, seq, number }, '-'), drawn_in or '', first or ''
   end
 end
 

@@ -138,3 +138,34 @@ local function pass_on(lock, queue, clock, head, value)
   return next_value
 end
 
+-- Takes a claim out of a phase, if no claim waits and no lease has ended. Otherwise returns nothing. It is a copy of the work that
+-- `free` of phase/steps.lua does then, and writes the same. `value` is the value at the lock.
+local function leave_phase(lock, queue, head, value)
+  local pcall, match, format, owner = redis.pcall, string.match, string.format, string.sub(head, 1, 32)
+  local used = not value.err and string.byte(value, 33) == BAR and tonumber((match(value, PHASE)))
+  if not used or used > EXACT then
+    return
+  end
+  local waiters = string.gsub(queue, 'queue$', 'waiters')
+  local entry, first = pcall('HGET', waiters, owner), pcall('ZRANGE', queue, 0, 1, 'WITHSCORES')
+  local last = first[4] and pcall('ZRANGE', queue, -1, -1, 'WITHSCORES') or first
+  local units, time = tonumber(type(entry) == 'string' and match(entry, ENTRY_SHARING) or 0), redis.call('TIME')
+  local now = time[1] * 1000 + math.floor(time[2] / 1000)
+  -- The latest lease of another claim. A waiter's score is positive. A lease of more than a day takes a closer look.
+  local longest = -(first[first[1] == owner and 4 or 2] or 0)
+  if units == 0 or last.err or -(last[2] or 0) <= now or longest - now > DAY then
+    return
+  end
+  -- If the number does not match the holders, phase/ counts them.
+  if (longest == 0 and units ~= used) or (longest ~= 0 and units >= used) or pcall('ZREM', queue, owner) ~= 1 then
+    return
+  end
+  pcall('HDEL', waiters, owner)
+  if longest ~= 0 then
+    -- If that is refused, too much is in use until K ends.
+    pcall('SET', lock, format(PHASE_HEAD, used - units) .. string.sub(value, 33), 'PXAT', format('%d', longest))
+    return 1
+  end
+  local freed = pcall('DEL', lock)
+  return type(freed) == 'table' and 'e' .. freed.err or 1
+end

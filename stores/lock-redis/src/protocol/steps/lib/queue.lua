@@ -47,6 +47,29 @@ local function put(lasts, command, key, ...)
   return failed(written) and refusal(written, key)
 end
 
+-- Gives a claim the place that it had before, if any. Returns whether it holds nothing then.
+local function put_back(owner, place)
+  if place then
+    return not failed(pcall('ZADD', QUEUE, place, owner))
+  end
+  pcall('HDEL', WAITERS, owner)
+  -- It was let in by a ZADD.
+  return not failed(pcall('ZREM', QUEUE, owner)) or not failed(pcall('ZADD', QUEUE, 0, owner))
+end
+
+-- Notes a holder of units that K counts already, or does not count yet, in keys that last so long, ms. Returns why it could not,
+-- if so.
+local function let_in(owner, entry, ends, lasts)
+  local refused = put(lasts, 'HSET', WAITERS, owner, entry)
+  if not refused then
+    refused = put(lasts, 'ZADD', QUEUE, text(-ends), owner)
+    if refused then
+      pcall('HDEL', WAITERS, owner)
+    end
+  end
+  return refused
+end
+
 -- Takes out what is known of claims that stand in no queue any more: somebody deleted it, or HDEL was
 -- not permitted for a while. If that is more than one script may look at, a part of it.
 local function sweep(now)

@@ -35,7 +35,7 @@ local function acquire(now)
     return refusal(value, LOCK)
   end
   if phase_of(value) then
-    return phases().acquire({ owner, ttl, tail, ticket, floor, 'x' }, ended, now, nil, value)
+    return phases().acquire({ owner, ttl, tail, ticket, floor, 'x' }, ended, now)
   end
   -- First the claim that ends. `freed` is what it had, if K is free now because of that. Where a few commands pass K on, the new
   -- claim enters below, behind all others as well.

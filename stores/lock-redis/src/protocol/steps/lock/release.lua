@@ -31,17 +31,18 @@ end
 
 local answers, turn_to, free = {}
 for i = 1, count do
-  local head, passed, value = sub(heads, 33 * i - 32, 33 * i), nil, nil
+  local lock, queue, head = KEYS[i], KEYS[count + i], sub(heads, 33 * i - 32, 33 * i)
   if keep == 0 then
-    passed, value = pass_on(KEYS[i], KEYS[count + i], KEYS[#KEYS], head)
-    answers[i] = (passed or passed == false and pcall('DEL', KEYS[i]) == 1) and 1
+    local passed, value = pass_on(lock, queue, KEYS[#KEYS], head)
+    answers[i] = value and leave_phase(lock, queue, head, value)
+      or (passed or passed == false and pcall('DEL', lock) == 1) and 1
   end
   if not answers[i] then
     if not free then
       turn_to, free = library()
     end
-    turn_to(KEYS[i], KEYS[count + i])
-    answers[i] = free(head, keep, value)
+    turn_to(lock, queue)
+    answers[i] = free(head, keep)
   end
 end
 return answers

@@ -34,8 +34,10 @@ local function free_and_pass_on(waiting, lock, queue, clock, head)
   if type(waiting) == 'table' then
     return waiting
   end
-  if pass_on(lock, queue, clock, head) then
-    return 1
+  local passed, value = pass_on(lock, queue, clock, head)
+  local left = passed and 1 or value and leave_phase(lock, queue, head, value)
+  if left then
+    return left
   end
   local turn_to, free = library({ clock })
   turn_to(lock, queue)

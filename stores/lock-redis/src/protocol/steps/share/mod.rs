@@ -7,7 +7,7 @@ use redis::Value;
 
 use crate::protocol::clock;
 use crate::protocol::keys::Keys;
-use crate::protocol::steps::lib::{CLOCK, ENTRY, QUEUE};
+use crate::protocol::steps::lib::{CLOCK, ENTRY, PLACES, QUEUE};
 use crate::protocol::steps::lock::acquire::Acquire;
 use crate::protocol::steps::script::{Eval, Script};
 use crate::protocol::steps::step::{Read, Step, Unread};
@@ -18,8 +18,11 @@ use lock_store::types::key::LockKey;
 use lock_store::types::mode::Mode;
 use lock_store::types::owner::{Holder, OwnerId};
 
-static SCRIPT: LazyLock<Script> =
-    LazyLock::new(|| Script::new(&[&[CLOCK, ENTRY], &QUEUE, &[include_str!("share.lua")]]));
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
+    // The functions are defined only if they are needed.
+    let begins = [CLOCK, ENTRY, PLACES[0], PLACES[1], "local function library()\n"];
+    Script::new(&[&begins, &QUEUE[2..], &[include_str!("share.lua"), "end\n", include_str!("join.lua")]])
+});
 
 fn step(keys: &Keys, clock: &str, name: &str) -> Eval {
     let [lock, queue, waiters] = keys.all();

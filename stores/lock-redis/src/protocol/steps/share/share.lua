@@ -1,4 +1,4 @@
--- The steps of claims that share a lock. Comes after phase/.
+-- The steps of claims that share a lock. Comes after phase/, and `join.lua` after it.
 --
 -- KEYS     the lock, its queue and its waiters as in layout.lua, and the clock
 -- ARGV[1]  the step, and what follows it:
@@ -18,7 +18,6 @@
 --
 -- Atomic, because units and leases must agree, and for the reasons of acquire.lua.
 
-LOCK, QUEUE, WAITERS = KEYS[1], KEYS[2], KEYS[3]
 local step, owner, ttl = unpack(ARGV)
 local now = time()
 if step == 'take' then

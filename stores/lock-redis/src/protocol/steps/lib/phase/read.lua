@@ -16,84 +16,6 @@
 -- In all of these parts, `value` is the value at K, or false. `used` is the units in use if K is a phase, else nothing. They
 -- are passed on and returned, because each writer of K knows them. So no key is read twice.
 
--- The queue as it was read: the claim that stands first, the one that stands last, and the scores of claims. Nearly every part
--- below needs one of them, and a command costs more than a look at a variable. `first` and `last` are an owner and a score each,
--- and the same list if no other claim stands there. Each part that writes to the queue calls `note` or `forget`; otherwise the
--- script would go on with a queue that is no longer so.
-local first, last, scores = nil, nil, {}
-
-local function forget()
-  first, last, scores = nil, nil, {}
-end
-
--- Takes note that a claim has another score, or has left if there is none.
-local function note(owner, score)
-  scores[owner] = score or false
-  if last and first == last and not failed(last) and (not last[1] or last[1] == owner) then
-    -- No other claim stands there.
-    first = score and { owner, score } or {}
-    last = first
-    return
-  end
-  if first and not failed(first) then
-    if first[1] == owner then
-      first = nil
-    elseif score and score <= (first[2] or score) then
-      first = { owner, score }
-    end
-  end
-  if last and not failed(last) then
-    if last[1] == owner then
-      last = nil
-    elseif score and score > last[2] then
-      last = { owner, score }
-    end
-  end
-end
-
--- Returns who stands first.
-local function front()
-  if not first then
-    first = pcall('ZRANGE', QUEUE, 0, 0, 'WITHSCORES')
-    first[2] = tonumber(first[2])
-  end
-  return first
-end
-
--- Returns the greatest score, or nothing if the queue is empty: the place of the claim that waits last; if none waits, it is
--- negative, and belongs to the lease that ends first. In a queue that cannot be read, any claim may wait.
-local function greatest()
-  if not last then
-    local two = pcall('ZRANGE', QUEUE, -2, -1, 'WITHSCORES')
-    last = failed(two) and two or { two[#two - 1], tonumber(two[#two]) }
-    if not two[3] then
-      first = last
-    end
-  end
-  return failed(last) and math.huge or last[2]
-end
-
--- Returns the score of a claim, or false.
-local function score_of(owner)
-  if scores[owner] == nil then
-    local is_alone = last and first == last and not failed(last)
-    if is_alone and last[1] ~= owner then
-      return false
-    end
-    scores[owner] = is_alone and last[2] or tonumber(call('ZSCORE', QUEUE, owner) or nil) or false
-  end
-  return scores[owner]
-end
-
-local leave_queue = leave
-local function leave(owner)
-  local refused = leave_queue(owner)
-  if not refused then
-    note(owner)
-  end
-  return refused
-end
-
 -- Reads a mode: returns units and limit; nothing for a claim that wants K for itself.
 local function terms(mode)
   local units, limit = string.match(mode, SHARING)
@@ -114,13 +36,7 @@ end
 
 -- Returns whether a claim shares K. One whose lease is over was taken out before.
 local function holds(owner, used)
-  return used and (score_of(owner) or 0) < 0
-end
-
--- Returns whether a claim stands first that certainly shares K. Takes nothing out: a renewal may replace a lease that cannot be.
-local function is_led(now)
-  local owner, score = front()[1], first[2]
-  return score and score < 0 and -score - now / 1000 <= DAY and is_owner(owner)
+  return used and tonumber(call('ZSCORE', QUEUE, owner) or 0) < 0
 end
 
 -- Returns when the last lease of the phase ends, server ms; or nothing, and why that is not known, or nobody shares K.
@@ -129,11 +45,12 @@ local function phase_end(now)
   local now_ms, ends = math.floor(now / 1000), nil
   -- The least score is the latest lease. Nonsense lies in front of all leases, so it is met here, some at a time.
   for _ = 1, 64 do
-    if failed(front()) then
+    local first = pcall('ZRANGE', QUEUE, 0, 0, 'WITHSCORES')
+    if failed(first) then
       return nil, refusal(first, QUEUE)
     end
-    local owner, score = first[1], first[2]
-    ends = -(score or 0)
+    local owner, score = unpack(first)
+    ends = -(tonumber(score) or 0)
     if ends <= 0 then
       return
     end
@@ -149,9 +66,6 @@ end
 
 -- Counts what those have whose leases run. Returns the units, at least one each, and whether all are known.
 local function count_units(now)
-  if not greatest() then
-    return 0, true
-  end
   local owners = pcall('ZRANGE', QUEUE, '-inf', text(-math.floor(now / 1000) - 1), 'BYSCORE', 'LIMIT', 0, COUNTED)
   local sum, certain = 0, not failed(owners) and #owners < COUNTED
   for first = 1, failed(owners) and 0 or #owners, AT_ONCE do
@@ -184,23 +98,16 @@ local function history()
   return known_history
 end
 
--- Returns the number of the history in which the token of a phase was drawn, and the token of before, both empty if there is none.
-local function drawn_in(value)
-  local history, former = string.match(value, PHASE_DRAWN_IN)
-  return history or '', former or ''
-end
-
 -- Returns what a phase ends with whose token is drawn now, and that had this token before, if any.
-local function drawn_now(former)
-  local here = history()
-  return (former or here ~= '') and '|' .. here .. (former and '|' .. former or '') or ''
+local function drawn_now(first)
+  local drawn_in = history()
+  return (first or drawn_in ~= '') and '|' .. drawn_in .. (first and '|' .. first or '') or ''
 end
 
 -- Returns whether a holder with this token came into this phase, and not into one that a failover lost: its token is that of the
 -- phase, or one between that of before and it.
 local function is_within(token, value)
-  local _, latest = phase_of(value)
-  local _, former = drawn_in(value)
+  local _, latest, _, first = phase_of(value)
   local function numbers_of(id)
     local ms, seq, number = string.match(id, '^(%d+)-(%d+)-(%d+)$')
     return ms and { tonumber(ms), tonumber(seq), tonumber(number) }
@@ -213,11 +120,12 @@ local function is_within(token, value)
     end
   end
   local mine, last = numbers_of(token or ''), numbers_of(latest)
-  return not mine or not is_after(mine, last) and not is_after(numbers_of(former) or last, mine)
+  return not mine or not is_after(mine, last) and not is_after(numbers_of(first) or last, mine)
 end
 
 -- Returns whether a claim waits: the greatest score is then a place, not a lease. An unreadable entry may be a waiter.
 local function wanted()
-  return (greatest() or 0) > 0
+  local last = pcall('ZREVRANGE', QUEUE, 0, 0, 'WITHSCORES')
+  return failed(last) or (tonumber(last[2]) or 0) > 0
 end
 

@@ -51,10 +51,14 @@ local function take_or_wait(claim, now, value, used, moved, more)
         return token and 'g' .. token or refused
       end
       -- Its entry in the waiters is written before it is let in, and put back if it cannot be let in.
-      local place = score_of(owner)
-      local before = place and pcall('HGET', WAITERS, owner)
-      local entry, token = pack_entry(ticket, text(now), '0', known, tail), nil
-      token, value, used = join(owner, ttl, units, floor, tail, entry, place, now, value, used)
+      local ends, before = math.floor(now / 1000) + tonumber(ttl), pcall('HGET', WAITERS, owner)
+      local entry = pack_entry(ticket, text(now), '0', known, tail)
+      local refused = put(must_last(now, ends), 'HSET', WAITERS, owner, entry)
+      if refused then
+        return refused
+      end
+      local token
+      token, value, used = join(owner, ttl, units, floor, tail, now, value, used)
       if not token then
         if type(before) == 'string' then
           pcall('HSET', WAITERS, owner, before)
@@ -86,7 +90,6 @@ local function take_or_wait(claim, now, value, used, moved, more)
   if ticket ~= '' then
     local first = used and not wanted()
     local refused, sleep = enter(owner, ticket, known, tail, now, must_last(now), value)
-    forget()
     if refused then
       return refused
     end
@@ -102,11 +105,10 @@ return {
   walk = walk,
 
   -- Takes K after the claim `ended`, if there is one. `drawn_in` is the number of the server's history, empty if the caller
-  -- does not know it. `value` is the value at K, if it is known, here and below.
-  acquire = function(claim, ended, now, drawn_in, value)
+  -- does not know it.
+  acquire = function(claim, ended, now, drawn_in)
     known_history = drawn_in ~= '' and drawn_in or nil
-    local used, moved, more
-    value, used, moved, more = read_live(now, value)
+    local value, used, moved, more = read_live(now)
     if failed(value) then
       return refusal(value, LOCK)
     end
@@ -128,7 +130,6 @@ return {
         -- It enters before K moves on, and behind all others.
         local known = terms(mode) and mode .. '|' .. floor or floor
         local refused = enter(owner, ticket, known, tail, now, must_last(now))
-        forget()
         if refused then
           return refused
         end
@@ -138,18 +139,16 @@ return {
   end,
 
   -- Takes a claim out, whatever it has: units of K, which may stay taken for a while, or a place.
-  free = function(owner, keep, now, value)
-    -- They are of another lock, which the same script freed before.
+  free = function(owner, keep, now)
+    -- That of another lock, which the same script freed before.
     SUFFIX = ''
-    forget()
-    local used
-    value, used = read_live(now, value)
+    local value, used = read_live(now)
     local freed, refused = holds(owner, used), nil
     if freed and keep > 0 then
       -- An owner never begins with so many zeros, so a repeat of this call finds nothing to free.
       local nobody, entry = string.rep('0', 16) .. string.sub(owner, 17), call('HGET', WAITERS, owner)
       local ends = math.floor(now / 1000) + keep
-      refused = let_in(nobody, entry or '', ends, now)
+      refused = let_in(nobody, entry or '', ends, must_last(now, ends))
       if refused then
         refused = { err = string.sub(refused, 2) }
       else
@@ -199,7 +198,7 @@ return {
     if failed(value) then
       return refusal(value, LOCK)
     end
-    local refused = select(3, take_out(-math.huge, now))
+    local refused = select(3, take_out('-inf', now))
     if refused then
       return refused == 's' and CLEARING or refused
     end
@@ -207,7 +206,7 @@ return {
     local tail = string.match(value or '', '^[^|]*|[^|]*|(%d+|[^|]*|%d+|[^|]*|[^|]*)') or ''
     local units, left = terms(mode), math.max(call('PTTL', LOCK), tonumber(ttl))
     local ends = math.floor(now / 1000) + left
-    refused = let_in(owner, pack_entry('', text(now), '0', mode .. '|0-0', tail), ends, now)
+    refused = let_in(owner, pack_entry('', text(now), '0', mode .. '|0-0', tail), ends, must_last(now, ends))
     if refused then
       return refused
     end

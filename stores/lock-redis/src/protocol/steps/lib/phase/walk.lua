@@ -6,25 +6,23 @@
 --
 -- Atomic, because who is next must not change before it is granted.
 
--- Lets a claim share K. `entry` is what the waiters are to know of it, absent if they know it; `place` is its place in the
--- queue, if it has one. Returns the token, K's value and the units in use, or false and why not. K is written last: without
--- it nothing is held.
-local function join(owner, ttl, units, floor, tail, entry, place, now, value, used)
-  local token, there, former
+-- Lets a claim share K, of which the waiters know. Returns the token, K's value and the units in use, or false and why
+-- not. K is written last: without it nothing is held.
+local function join(owner, ttl, units, floor, tail, now, value, used)
+  local token, drawn_in, first
   if value then
-    token = select(2, phase_of(value))
-    there, former = drawn_in(value)
-    former = former ~= '' and former or token
+    token, drawn_in, first = select(2, phase_of(value))
+    first = first ~= '' and first or token
   else
     -- A phase begins. Entries of an earlier phase would count as its holders.
-    local refused = select(3, take_out(-math.huge, now))
+    local refused = select(3, take_out('-inf', now))
     if refused then
       return false, refused
     end
     value, used = string.rep(' ', 32) .. '||' .. tail, 0
   end
   -- A token of a lost history may be newer than a phase that outlived it.
-  if not token or there ~= '' and history() ~= '' and there ~= history() then
+  if not token or drawn_in ~= '' and history() ~= '' and drawn_in ~= history() then
     local id, refused = draw(floor, now)
     if not id then
       return false, refused
@@ -32,21 +30,24 @@ local function join(owner, ttl, units, floor, tail, entry, place, now, value, us
     token = id .. '-0'
     -- The tail has five fields. A foreign value with fewer fields is kept as a whole.
     local rest = string.match(value, '^[^|]*|[^|]*(|[^|]*|[^|]*|[^|]*|[^|]*|[^|]*)')
-    value = string.sub(value, 1, 33) .. token .. (rest or string.match(value, '^[^|]*|[^|]*(.*)$')) .. drawn_now(former)
-  end
-  local ends, refused = math.floor(now / 1000) + tonumber(ttl), nil
-  if entry then
-    refused = put(must_last(now, ends), 'HSET', WAITERS, owner, entry)
-  else
-    local lasts = pcall('PEXPIRE', WAITERS, text(must_last(now, ends)))
-    refused = failed(lasts) and refusal(lasts, WAITERS)
+    value = string.sub(value, 1, 33) .. token .. (rest or string.match(value, '^[^|]*|[^|]*(.*)$')) .. drawn_now(first)
   end
   -- A waiter becomes a holder by a new score, and gets its place back if K cannot be written.
-  refused = refused or lease(owner, ends, now)
+  local place = pcall('ZSCORE', QUEUE, owner)
+  if failed(place) then
+    return false, refusal(place, QUEUE)
+  end
+  local ends = math.floor(now / 1000) + tonumber(ttl)
+  local refused = put(must_last(now, ends), 'ZADD', QUEUE, text(-ends), owner)
   if refused then
     return false, refused
   end
-  value, used, refused = write_phase(used + units, value, used, now)
+  local lasts = pcall('PEXPIRE', WAITERS, text(must_last(now)))
+  if failed(lasts) then
+    refused = refusal(lasts, WAITERS)
+  else
+    value, used, refused = write_phase(used + units, value, used, now)
+  end
   if refused then
     return false, put_back(owner, place) and refused or HALFWAY
   end
@@ -58,13 +59,9 @@ end
 -- not fit, 'more' if an earlier phase left too much for one script, or false; then K's value
 -- and the units in use; and whether the queue has changed.
 local function walk_on(caller, now, value, used)
-  local more = not value and select(3, take_out(-math.huge, now))
+  local more = not value and select(3, take_out('-inf', now))
   if more then
     return more == 's' and 'more', value, used, false
-  end
-  if (greatest() or -1) < 0 then
-    -- Nobody waits.
-    return false, value, used, false
   end
   local owners = pcall('ZRANGE', QUEUE, 0, '+inf', 'BYSCORE', 'LIMIT', 0, WALK + 1, 'WITHSCORES')
   if failed(owners) then
@@ -95,8 +92,7 @@ local function walk_on(caller, now, value, used)
       else
         local token, new_value, new_used
         if units then
-          local floor, tail, place = entry.floor, entry.tail, owners[at + 1]
-          token, new_value, new_used = join(owner, grant_ttl, units, floor, tail, nil, place, now, value, used)
+          token, new_value, new_used = join(owner, grant_ttl, units, entry.floor, entry.tail, now, value, used)
         else
           token, new_value = grant(owner, grant_ttl, entry.floor, entry.tail, now)
         end
@@ -110,7 +106,7 @@ local function walk_on(caller, now, value, used)
           local heard, undone = tell_granted(owner, entry, token) or entry.reach == '2', nil
           if not heard and value then
             -- Nobody listens. It gets its place back, and K is as before.
-            undone = put_back(owner, owners[at + 1])
+            undone = not failed(pcall('ZADD', QUEUE, owners[at + 1], owner))
             if undone then
               value, used = write_phase(used, new_value, new_used, now)
             end
@@ -118,7 +114,7 @@ local function walk_on(caller, now, value, used)
             -- The same where K was free.
             undone = not failed(pcall('DEL', LOCK))
             if undone and units then
-              put_back(owner, owners[at + 1])
+              pcall('ZADD', QUEUE, owners[at + 1], owner)
             end
           end
           -- A grant that could not be undone stays: its claim notices when it asks.

@@ -9,17 +9,13 @@
 -- If a command is refused half-way, K may count more units than its holders have, but never fewer. A unit without a holder only
 -- costs room until the phase ends. A holder whose unit is not counted would let in a second holder.
 
--- Removes the holders with a score from `least` up to 0: the ones whose lease has ended, or all, from -math.huge on. Returns how
--- many there were, their known units, and the refusal, if there was one. Returns `s` if there are more than one script
+-- Removes the holders with a score from `least` up to 0: the ones whose lease has ended, or all. Returns how many
+-- there were, their known units, and the refusal, if there was one. Returns `s` if there are more than one script
 -- may remove: the next call removes the next ones.
 local function take_out(least, now)
-  local ended, units, most = 0, 0, greatest()
-  if not most or most < least or most >= 0 and (front()[2] or -1) >= 0 then
-    return ended, units
-  end
-  local from = least == -math.huge and '-inf' or text(least)
+  local ended, units = 0, 0
   for _ = 1, MOST / AT_ONCE do
-    local gone = pcall('ZRANGE', QUEUE, from, '(0', 'BYSCORE', 'LIMIT', 0, AT_ONCE)
+    local gone = pcall('ZRANGE', QUEUE, least, '(0', 'BYSCORE', 'LIMIT', 0, AT_ONCE)
     if failed(gone) then
       return ended, units, refusal(gone, QUEUE)
     elseif #gone == 0 then
@@ -30,7 +26,6 @@ local function take_out(least, now)
     if failed(left) then
       return ended, units, refusal(left, QUEUE)
     end
-    forget()
     pcall('HDEL', WAITERS, unpack(gone))
     for at, owner in ipairs(gone) do
       local entry = unpack_entry(owner, entries[at], now)
@@ -81,50 +76,16 @@ local function take_out_one(owner, value, used, now)
   return give_back(units, true, value, used, now)
 end
 
--- Gives a claim the place that it had before, if any. Returns whether it holds nothing then.
-local function put_back(owner, place)
-  forget()
-  if place then
-    return not failed(pcall('ZADD', QUEUE, place, owner))
-  end
-  pcall('HDEL', WAITERS, owner)
-  -- It was let in by a ZADD.
-  return not failed(pcall('ZREM', QUEUE, owner)) or not failed(pcall('ZADD', QUEUE, 0, owner))
-end
-
--- Notes until when the lease of a claim runs, server ms. Returns why it could not, if so.
-local function lease(owner, ends, now)
-  local refused = put(must_last(now, ends), 'ZADD', QUEUE, text(-ends), owner)
-  if refused then
-    forget()
-  else
-    note(owner, -ends)
-  end
-  return refused
-end
-
--- Notes a holder of units that K counts already, or does not count yet. Returns why it could not, if so.
-local function let_in(owner, entry, ends, now)
-  local refused = put(must_last(now, ends), 'HSET', WAITERS, owner, entry)
-  if not refused then
-    refused = lease(owner, ends, now)
-    if refused then
-      pcall('HDEL', WAITERS, owner)
-    end
-  end
-  return refused
-end
-
 -- Raises the lease of a holder, and K and what else must outlive it. Returns why it could not, if so.
 local function raise(owner, ttl, now, value, used)
   local ends = math.floor(now / 1000) + tonumber(ttl)
-  local before, left = -score_of(owner), call('PTTL', LOCK)
+  local before, left = -tonumber(call('ZSCORE', QUEUE, owner)), call('PTTL', LOCK)
   if before >= ends and before <= EXACT and left >= tonumber(ttl) then
     return
   end
   -- A lease that nobody can have, beyond EXACT, is replaced by one that it can.
   if before < ends or before > EXACT then
-    local refused = lease(owner, ends, now)
+    local refused = put(must_last(now, ends), 'ZADD', QUEUE, text(-ends), owner)
     if refused then
       return refused
     end
@@ -136,12 +97,10 @@ local function raise(owner, ttl, now, value, used)
   return (select(3, write_phase(used, value, used, now)))
 end
 
--- Reads K, unless its value is known, without the holders whose lease is over. Returns its value, the units in use if it is a
--- phase, and whether there were any: then the queue must move on, whatever else is done; and why some are still there, if so.
-local function read_live(now, value)
-  if value == nil then
-    value = read_lock()
-  end
+-- Reads K without the holders whose lease is over. Returns its value, the units in use if it is a phase, and
+-- whether there were any: then the queue must move on, whatever else is done; and why some are still there, if so.
+local function read_live(now)
+  local value = read_lock()
   if failed(value) then
     return value
   end
@@ -149,12 +108,12 @@ local function read_live(now, value)
   if not used then
     return value
   end
-  local ended, units, refused = take_out(-math.floor(now / 1000), now)
+  local ended, units, refused = take_out(text(-math.floor(now / 1000)), now)
   ended = ended > 0
   if ended then
     -- One whose lease is over may never have been counted.
     value, used = give_back(units, false, value, used, now)
-  elseif not refused and not is_led(now) and call('PTTL', LOCK) < 0 then
+  elseif not refused and call('PTTL', LOCK) < 0 then
     -- Another program removed its expiry, which ends the phase.
     local ends, unknown = phase_end(now)
     if not ends and not unknown then

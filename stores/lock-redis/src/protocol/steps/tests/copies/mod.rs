@@ -14,11 +14,16 @@ use lock_store::types::key::LockKey;
 use lock_testing::RedisServer;
 
 /// Where a fast path is entered, and how it is left out.
-const WITHOUT: [(&str, &str); 5] = [
+const WITHOUT: [(&str, &str); 8] = [
+    // join.lua, of `acquire` of phase/steps.lua.
+    ("ARGV[1] == 'take' and join() or library()", "library()"),
     // pass.lua, of `free` of free.lua, where a lock is requeued, released, and released in a cluster.
     ("ticket ~= '' and pass_on(", "nil and pass_on("),
-    ("passed, value = pass_on(", "passed, value = nil, nil and pass_on("),
-    ("if pass_on(lock, queue, clock, head) then", "if nil then"),
+    ("passed, value = pass_on(lock, queue, KEYS", "passed, value = nil, nil and pass_on(lock, queue, KEYS"),
+    ("passed, value = pass_on(lock, queue, clock", "passed, value = nil, nil and pass_on(lock, queue, clock"),
+    // The same, of `free` of phase/steps.lua.
+    ("answers[i] = value and leave_phase(", "answers[i] = nil and leave_phase("),
+    ("or value and leave_phase(", "or nil and leave_phase("),
     // release.lua, of `free` of free.lua.
     ("if keep == 0 and pcall('EXISTS'", "if nil and pcall('EXISTS'"),
     // batch.lua, of the same.
@@ -26,7 +31,7 @@ const WITHOUT: [(&str, &str); 5] = [
 ];
 
 /// The faults that a fast path may have.
-const WRONG: [(&str, &str); 16] = [
+const WRONG: [(&str, &str); 25] = [
     ("  if now - first[2] >= 3000000 then", "  if nil then"),
     ("first[2] - 0 >= 0 and watchers_to_wake", "watchers_to_wake"),
     (" or now - behind[2] < 3000000", ""),
@@ -43,6 +48,17 @@ const WRONG: [(&str, &str); 16] = [
     ("' .. tail .. passing", "' .. tail"),
     ("pcall('ZREM', queue, owner, heir)\n", "pcall('ZREM', queue, owner)\n"),
     ("if table.concat(values) == heads", "if heads"),
+    // join.lua.
+    ("if -last[2] <= now_ms or not is_owner", "if not is_owner"),
+    (" or pcall('ZSCORE', QUEUE, owner) then", " then"),
+    ("math.max(ends, -(first[2] or 0))", "ends"),
+    ("string.format('shared%026d', used + units)", "string.format('shared%026d', used)"),
+    (" or used + units > tonumber(limit)", ""),
+    ("pack_entry(ticket, text(now), '0', mode .. '|' .. floor", "pack_entry(ticket, text(now), '0', floor"),
+    // `leave_phase` of pass.lua.
+    (" or -(last[2] or 0) <= now or", " or"),
+    ("format('shared%026d', used - units)", "format('shared%026d', used)"),
+    ("first[first[1] == owner and 4 or 2]", "first[2]"),
 ];
 
 /// The faults that the script for confirmations may have.

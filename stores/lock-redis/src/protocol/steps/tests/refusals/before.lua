@@ -129,10 +129,12 @@ local states = {
   ['free, readers wait'] = function() waits(OTHER, AWAY, 's1/4') waits(THIRD, LISTENS, 's1/4') end,
   ['free, I wait'] = function() waits(ME, LISTENS, '') end,
   ['shared'] = function() phase(1) shares(OTHER, 1, 60000) end,
+  ['shared for longer'] = function() phase(1, 88000) shares(OTHER, 1, 88000) end,
   ['shared, and nobody knows by whom'] = function() phase(1) shares(OTHER, 1, 60000) server.call('DEL', WAITERS) end,
   ['shared by all'] = function() phase(4) shares(OTHER, 4, 60000) end,
   ['shared by me'] = function() phase(1) shares(ME, 1, 60000) end,
   ['shared by me and another'] = function() phase(3) shares(OTHER, 2, 60000) shares(ME, 1, 50000) end,
+  ['shared by me for longer'] = function() phase(3, 70000) shares(OTHER, 2, 60000) shares(ME, 1, 70000) end,
   ['shared, one waits'] = function() phase(2) shares(OTHER, 1, 60000) shares(ME, 1, 50000) waits(THIRD, LISTENS, '') end,
   ['shared, a lease is over'] = function()
     phase(3) shares(OTHER, 1, 60000) shares(THIRD, 2, -5)
