@@ -19,7 +19,7 @@ BEGIN
     ON CONFLICT (resource) DO UPDATE SET token = EXCLUDED.token, by_pin = false, statement = NULL WHERE f.token <= EXCLUDED.token;
   IF NOT FOUND THEN
     RAISE EXCEPTION 'the token % is stale: % was written under a newer one; roll back, the lock is lost', $2, quote_literal($1)
-      USING ERRCODE = 'LK002';
+      USING ERRCODE = 'LK002', HINT = 'See https://git.example.org/distributed-lock/blob/main/docs/troubleshooting.md#from-postgresql';
   END IF;
 END $$;
 
@@ -42,7 +42,7 @@ BEGIN
       INSERT INTO lock_core.lock (key, token, until, since, about) VALUES (k, 0, 'epoch', 'epoch', '') ON CONFLICT (key) DO NOTHING;
     END IF;
     RAISE EXCEPTION 'the lock % is not held under the token %: it was lost, and may belong to somebody else; roll back', quote_literal(k), t
-      USING ERRCODE = 'LK001';
+      USING ERRCODE = 'LK001', HINT = 'See https://git.example.org/distributed-lock/blob/main/docs/troubleshooting.md#from-postgresql';
   END IF;
   -- Inspectors see the pin by this lock. It never waits, and no session waits for it.
   PERFORM pg_try_advisory_xact_lock_shared(lock_core.pin_number(k));
@@ -52,7 +52,7 @@ BEGIN
     RETURNING xmin INTO wrote;
   IF NOT FOUND THEN
     RAISE EXCEPTION 'the token % is stale: % was written under a newer one; roll back, the lock is lost', t, quote_literal(k)
-      USING ERRCODE = 'LK002';
+      USING ERRCODE = 'LK002', HINT = 'See https://git.example.org/distributed-lock/blob/main/docs/troubleshooting.md#from-postgresql';
   END IF;
   -- The check below belongs to the end of the transaction. If the program has called for immediate checks, it came now: it comes once more.
   IF current_setting('lock_core.checked', true) = 'on' THEN
@@ -96,7 +96,7 @@ BEGIN
       RETURN NULL;
     END IF;
     RAISE EXCEPTION 'pin() was called outside of a transaction, where it keeps nothing; BEGIN before it, in a message of its own, and COMMIT after the writes'
-      USING ERRCODE = 'LK004', HINT = 'Inside a function or a DO block that is the whole transaction, call pin_in_statement().';
+      USING ERRCODE = 'LK004', HINT = 'Inside a function or a DO block that is the whole transaction, call pin_in_statement(). See https://git.example.org/distributed-lock/blob/main/docs/troubleshooting.md#from-postgresql';
   END IF;
   RETURN NULL;
 END $$;
@@ -124,6 +124,6 @@ BEGIN
       WHERE d.until <= clock_timestamp();
   IF NOT FOUND THEN
     RAISE EXCEPTION 'the work under % is done for % already; roll back', quote_literal($1), quote_literal($3)
-      USING ERRCODE = 'LK005';
+      USING ERRCODE = 'LK005', HINT = 'See https://git.example.org/distributed-lock/blob/main/docs/troubleshooting.md#from-postgresql';
   END IF;
 END $$;

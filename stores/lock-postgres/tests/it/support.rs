@@ -81,6 +81,10 @@ pub(super) async fn pin(client: &Client, key: &str, token: FencingToken) -> Resu
 pub(super) fn refusal<T: std::fmt::Debug>(answer: Result<T, Error>) -> (String, String) {
     let error = answer.expect_err("it is refused");
     let error = error.as_db_error().expect("by the server");
+    if error.code().code().starts_with("LK") {
+        let page = concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/troubleshooting.md#from-postgresql");
+        assert!(error.hint().is_some_and(|hint| hint.contains(page)), "{error:?}");
+    }
     (error.code().code().to_owned(), error.message().to_owned())
 }
 
