@@ -26,7 +26,7 @@ impl Core {
         let each_used = |tell: &mut dyn FnMut(&str, &Node)| {
             each(&mut |name, node| {
                 if is_used(node) {
-                    tell(name, node)
+                    tell(name, node);
                 }
             });
         };
