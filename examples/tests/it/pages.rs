@@ -175,6 +175,7 @@ fn every_link_leads_somewhere() {
             "examples/README.md",
             "lab/benches/README.md",
             "lab/servers.md",
+            "lab/sources.md",
             "dashboards/README.md",
             "lab/proof/README.md",
             "stores/README.md",
