@@ -140,7 +140,7 @@ fn the_speed_of_stores_and_segments_is_measured() {
         let rate = |subject: &str| measured(&results, "quorum", setting, subject, "rate/s");
         rate("us, quorum of 3") / rate("us, member 2")
     };
-    let shown = speed("[quorum](operations/quorum.md) of three, one of them");
+    let shown = speed("[quorum](operations/quorum.md) of three, if it happens to one");
     let (far, near) = shown.split_once(" far away, ").unwrap();
     shows(far, quorum("a round trip of 5 ms"));
     shows(near.split(' ').next().unwrap(), quorum("loopback"));

@@ -33,12 +33,9 @@ use lock_store::types::options::{Durability, HandoffLimits, LockOptions};
 use lock_store::types::system::clock::{Clock, Timestamp};
 use lock_store::types::system::fork::MadeIn;
 
-/// How long a command must have been in flight before a missing answer counts against the store. A command sent in the
-/// last moments of a wait says nothing about the store.
+/// How long a command must have been in flight before a missing answer counts against the store. In the last moments of a
+/// wait a missing answer proves nothing, nor after the one second in which waits and observers look at a holder.
 pub(crate) const FAIR_TIME: Duration = Duration::from_millis(100);
-
-/// The same for a look at a holder. Waits and observers give up a look after a second, which proves only that this host is slow.
-const FAIR_LOOK: Duration = Duration::from_secs(2);
 
 /// The shared engine of one manager. Callers, guards and the keeper work on it together.
 pub(crate) struct Engine {
@@ -244,8 +241,7 @@ impl Engine {
             () = self.timer.sleep_long(sent_at, until) => None,
         };
         let now = self.clock.now();
-        let fair_time = if op == "holder" { FAIR_LOOK } else { FAIR_TIME };
-        let counts = answer.is_some() || until.since(sent_at) >= fair_time;
+        let counts = answer.is_some() || until.since(sent_at) >= FAIR_TIME * if op == "holder" { 20 } else { 1 };
         let answer = answer.unwrap_or_else(|| Err(self.no_answer(key, now.since(sent_at))));
         if counts {
             self.emit_command(op, key, now.since(sent_at), answer.as_ref().err());
