@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use lock_testing::{RedisServer, limit};
+use lock_testing::{Record, RedisServer, limit};
 use tokio::process::Command;
 
 use crate::support::{SECOND, Scratch, Worker, eventually, exists, figure, locks, pttl, seed, take};
@@ -55,9 +55,9 @@ fn waiting(server: &RedisServer, key: &str) -> i64 {
 /// The processes of a history by the order of their grants.
 fn turns(history: &Path) -> Vec<u32> {
     let text = std::fs::read_to_string(history).unwrap_or_default();
-    let grant = |line: &str| {
-        let words: Vec<&str> = line.split(' ').collect();
-        (words[0] == "grant").then(|| (words[3].parse::<u64>().unwrap(), words[1].parse::<u32>().unwrap()))
+    let grant = |line: &str| match serde_json::from_str(line) {
+        Ok(Record::Grant { process, at, .. }) => Some((at, process)),
+        _ => None,
     };
     let mut grants: Vec<_> = text.lines().filter_map(grant).collect();
     grants.sort_unstable();

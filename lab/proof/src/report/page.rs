@@ -129,7 +129,7 @@ cargo lab lock-proof -- --minutes {} --seed {}   # the same faults in the same o
 2. Run `lock-proof check` on the history.
 3. Open an issue with its output.
 
-An overlap in a row whose assumptions are held is a fault of this library. You get its cause, the missing rule, and a test that fails without the rule.
+An overlap in a row whose assumptions are held is a fault of this library.
 ",
         options.seed,
         options.minutes,

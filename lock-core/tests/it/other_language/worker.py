@@ -4,6 +4,7 @@ standard input, and appends to the history as `testing::Recorder` does.
     worker.py CLIENT_DIRECTORY URL HISTORY TTL_MS
 """
 
+import json
 import os
 import sys
 import threading
@@ -16,26 +17,26 @@ history = open(sys.argv[3], "ab", buffering=0)
 process, attempts = os.getpid(), 0
 
 
-def record(kind, *words):
-    history.write(f"\n{kind} {process} {' '.join(map(str, words))}\n".encode())
+def record(kind, **fields):
+    history.write(f"\n{json.dumps({'type': kind, 'process': process, **fields})}\n".encode())
 
 
 def acquire(client, key):
     global attempts
     attempts += 1
-    record("start", attempts, nanos())
+    record("start", attempt=attempts, at=nanos())
     lock = client.acquire(key, ttl=int(sys.argv[4]), wait=600.0)
-    record("grant", attempts, nanos(), lock.token, lock.deadline, key)
+    record("grant", attempt=attempts, at=nanos(), key=key, token=lock.token, deadline=lock.deadline)
     return lock
 
 
 def release(lock):
     if lock.lost.is_set():
-        record("lost", attempts, nanos())
-    record("renew", attempts, lock.deadline)
-    record("release", nanos(), lock.token, lock.key)
+        record("lost", attempt=attempts, at=nanos())
+    record("renew", attempt=attempts, deadline=lock.deadline)
+    record("release", at=nanos(), key=lock.key, token=lock.token)
     freed = lock.release()
-    record("end", attempts, nanos(), "released")
+    record("end", attempt=attempts, at=nanos(), how="released")
     return freed
 
 

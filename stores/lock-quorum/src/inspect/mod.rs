@@ -66,12 +66,14 @@ impl Inspector for Quorum {
             );
         }
         // The members that gave no answer may still be a majority.
-        if answers.nodes.len() - answers.known().count() >= answers.majority {
+        let unknown = answers.nodes.len() - answers.known().count();
+        if unknown >= answers.majority {
             let says = "so many members may still have it that the lock may still be held; try again";
             return Err(answers.undecided(says).with_key(key));
         }
-        let released = answers.known().any(|freed| *freed == Freed::Released);
-        Ok(if released { Freed::Released } else { Freed::NotHeld })
+        // A vote that arrived after its claim had ended may be left at a few members. That is no holder.
+        let freed = answers.known().filter(|freed| **freed == Freed::Released).count();
+        Ok(if freed > 0 && freed + unknown >= answers.majority { Freed::Released } else { Freed::NotHeld })
     }
 
     async fn job(&self, key: &LockKey) -> Result<Option<JobRecord>> {
