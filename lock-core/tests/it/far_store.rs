@@ -106,7 +106,7 @@ async fn a_look_that_gave_up_after_its_second_has_not_failed() {
     tokio::time::sleep(30 * SECOND).await;
     assert_eq!(seen.0.lock().unwrap().1, 0, "each look took longer than its second");
     drop(observer);
-    // Who asks for the holder waits for seconds, and an answer that stays away is a failure then.
+    // A call that asks for the holder waits for seconds. If no answer comes then, the store has failed.
     let remote = Remote { store: MemoryStore::new(), one_way: 4 * SECOND };
     let seen = Commands::default();
     let locks = LockManager::builder(remote).observer(seen.clone()).drive_on_current_runtime().build().unwrap();

@@ -173,24 +173,8 @@ impl LockBackend for PostgresStore {
         self.ask(key.clone(), Call::Holder, Err).await
     }
 
-    fn blocking(&self) -> Option<&impl BlockedNotes> {
-        Some(self)
-    }
-
-    fn jobs(&self) -> Option<&impl JobRecords> {
-        Some(self)
-    }
-
-    fn marks(&self) -> Option<&impl DoneMarks> {
-        Some(self)
-    }
-
-    fn inspector(&self) -> Option<&impl Inspector> {
-        Some(self)
-    }
-
-    fn doctor(&self) -> Option<&impl Doctor> {
-        Some(self)
+    lock_store::has_parts! {
+        blocking: BlockedNotes, jobs: JobRecords, marks: DoneMarks, inspector: Inspector, doctor: Doctor
     }
 }
 

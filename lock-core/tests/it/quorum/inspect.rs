@@ -169,3 +169,28 @@ async fn a_lock_is_taken_away_while_a_minority_is_silent() {
     assert!(error.to_string().contains("may still have it"), "{error}");
     thaw(servers[2].pid());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[limit]
+async fn the_owner_of_a_late_vote_at_one_member_does_not_hold_the_lock() {
+    let servers = servers(3);
+    let locks = begin(&servers, "").await;
+    let fleet = reader(&servers);
+    let guard = hold(&locks, "k").await;
+    let old = fleet.entry(guard.key()).await.unwrap().unwrap().holder.owner.unwrap();
+    let Reply::Text(vote) = servers[0].command(&["GET", "k"]) else { panic!("it has voted") };
+    let release = async || fleet.release(&key("k"), old, "ana", "a test").await;
+    assert_eq!(release().await, Ok(Freed::Released));
+    guard.lost().await;
+    let next = hold(&locks, "k").await;
+    let arrives_late = || servers[0].command(&["SET", "k", &vote, "PX", "60000"]);
+    arrives_late();
+    assert_eq!(release().await, Ok(Freed::NotHeld));
+    assert_eq!(servers[0].command(&["EXISTS", "k"]).int(), 0, "it is removed all the same");
+    next.ensure_held().unwrap();
+    // With a member that is silent, that vote may have been one of a majority.
+    arrives_late();
+    freeze(servers[2].pid());
+    assert_eq!(release().await, Ok(Freed::Released));
+    thaw(servers[2].pid());
+}

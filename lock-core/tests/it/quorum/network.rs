@@ -143,17 +143,7 @@ impl LockBackend for Member {
         self.pass(self.store.holder(key), Err).await
     }
 
-    fn member(&self) -> Option<&impl QuorumMember> {
-        Some(self)
-    }
-
-    fn marks(&self) -> Option<&impl DoneMarks> {
-        Some(self)
-    }
-
-    fn jobs(&self) -> Option<&impl JobRecords> {
-        Some(self)
-    }
+    lock_store::has_parts! { member: QuorumMember, marks: DoneMarks, jobs: JobRecords }
 }
 
 impl DoneMarks for Member {

@@ -37,7 +37,7 @@ fn lines_of(folder: &str) -> usize {
     assert!(!sources.is_empty(), "{folder} has no source");
     let lines = |file: &PathBuf| {
         let text = fs::read_to_string(file).unwrap();
-        // Tests at the end of a file are no source either.
+        // Tests at the end of a file do not count as source either.
         text.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or_default().lines().count()
     };
     sources.iter().map(lines).sum()

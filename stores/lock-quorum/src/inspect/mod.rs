@@ -71,7 +71,7 @@ impl Inspector for Quorum {
             let says = "so many members may still have it that the lock may still be held; try again";
             return Err(answers.undecided(says).with_key(key));
         }
-        // A vote that arrived after its claim had ended may be left at a few members. That is no holder.
+        // A vote that arrived after its claim had ended may be left at a minority. Its owner does not hold the lock.
         let freed = answers.known().filter(|freed| **freed == Freed::Released).count();
         Ok(if freed > 0 && freed + unknown >= answers.majority { Freed::Released } else { Freed::NotHeld })
     }
