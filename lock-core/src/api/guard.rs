@@ -234,10 +234,11 @@ impl LockGuard {
     ///
     /// Safe. It is then unknown whether the store extended the lease. The lease is never shortened.
     pub async fn extend(&self, by: Duration) -> Result<()> {
-        yielding(self.try_extend(by).await).await
+        yielding(self.try_extend(by, false).await).await
     }
 
-    async fn try_extend(&self, by: Duration) -> Result<()> {
+    /// Extends the lease. It may have to outlive this process.
+    pub(crate) async fn try_extend(&self, by: Duration, outlives: bool) -> Result<()> {
         if !(MIN_FIXED_TTL..=MAX_TTL).contains(&by) {
             return Err(LockError::misconfigured(format!(
                 "extending by {by:?} is out of bounds; use between {MIN_FIXED_TTL:?} and 30 days"
@@ -246,7 +247,7 @@ impl LockGuard {
         }
         self.ensure_held()?;
         for owned in self.owned() {
-            watchdog::extend(owned.engine(), &owned.hold.lease, by).await?;
+            watchdog::extend(owned.engine(), &owned.hold.lease, by, outlives).await?;
             owned.hold.ensure_held()?;
         }
         self.ensure_held()

@@ -212,7 +212,7 @@ impl LeaseRequest {
         let (key, owner, ttl) = (hold.events.key.clone(), hold.lease.claim.owner, self.request.options.ttl);
         let lease = self.lease_of(key, owner, Some(hold.token), ttl);
         // A grant that came through the queue is short.
-        watchdog::extend(&engine, &hold.lease, ttl).await?;
+        watchdog::extend(&engine, &hold.lease, ttl, true).await?;
         hold.ensure_held()?;
         owned.leave();
         Ok(lease)

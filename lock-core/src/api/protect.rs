@@ -69,7 +69,7 @@ pub(crate) async fn run<R>(guard: LockGuard, body: impl AsyncFnOnce(&LockGuard) 
 
 /// Extends the lease to the whole time for which the key is to be kept, before the body runs.
 pub(crate) async fn keep_from_start(guard: LockGuard, keep: Duration) -> Result<LockGuard> {
-    match guard.extend(keep).await {
+    match guard.try_extend(keep, true).await {
         Ok(()) => Ok(guard),
         Err(error) => {
             // The body did not run, so this run does not count.

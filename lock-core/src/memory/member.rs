@@ -27,7 +27,7 @@ impl State {
         let kept = self.owns(&alone.claim, now);
         let history = self.membership.lost_at.map(|lost_at| now.since(lost_at));
         match self.acquire(&alone, now) {
-            Attempt::Granted { token } => Vote::Granted { token, kept, history, time: Some(since_epoch(now)) },
+            Attempt::Granted { token, .. } => Vote::Granted { token, kept, history, time: Some(since_epoch(now)) },
             Attempt::Held { holder } | Attempt::Queued { holder } | Attempt::Asleep { holder, .. } => {
                 Vote::Held { holder, history }
             }

@@ -173,7 +173,7 @@ impl State {
         let Claim { key, owner, ttl, mode, .. } = &request.claim;
         if self.confirm(&request.claim, now) {
             self.leave_queue(key, *owner);
-            return Attempt::Granted { token: self.draw_again(request, now) };
+            return Attempt::Granted { token: self.draw_again(request, now), lease: None };
         }
         if let Some(token) = self.confirm_shared(&request.claim, now) {
             if freed {
@@ -188,7 +188,7 @@ impl State {
                     self.wake_watcher(key);
                 }
                 if !mode.is_shared() {
-                    return Attempt::Granted { token: self.grant(request, *ttl, now) };
+                    return Attempt::Granted { token: self.grant(request, *ttl, now), lease: None };
                 }
                 let token = self.join(request, *ttl, now);
                 // The claims behind it may fit too. The batch must not end with the claim that asked.

@@ -22,7 +22,9 @@ impl LockBackend for MemoryStore {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::polled().with_queue().with_modes().in_process()
+        let mut known = Capabilities::polled().with_queue();
+        (known.modes, known.shared) = (true, false);
+        known
     }
 
     fn attach(&self, clock: &Clock) {

@@ -218,7 +218,7 @@ async fn tokens_of_one_slot_do_not_push_those_of_another() {
     let mut newest = 0;
     for turn in 0..1000 {
         let request = ask(["a", "b", "c"][turn % 3]);
-        let Attempt::Granted { token } = store.try_acquire(&request).await.unwrap() else { panic!("it is free") };
+        let Attempt::Granted { token, .. } = store.try_acquire(&request).await.unwrap() else { panic!("it is free") };
         newest = newest.max(token.get());
         assert_eq!(store.release(&Release::new(request.claim)).await.unwrap(), Freed::Released);
     }

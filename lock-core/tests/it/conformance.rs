@@ -11,6 +11,19 @@ mod memory {
     lock_testing::conformance_tests!(store);
 }
 
+mod session {
+    use std::sync::Arc;
+
+    use crate::sessions::{Fault, SessionStore};
+
+    fn store() -> impl Fn() -> SessionStore {
+        let leader = Arc::default();
+        move || SessionStore::new(&leader, Fault::None)
+    }
+
+    lock_testing::conformance_tests!(store);
+}
+
 mod quorum {
     use std::time::Duration;
 

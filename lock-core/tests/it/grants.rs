@@ -58,7 +58,9 @@ impl LockBackend for Puppet {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::polled().with_queue().with_modes()
+        let mut known = Capabilities::polled().with_queue();
+        known.modes = true;
+        known
     }
 
     async fn drive(&self, inbox: Inbox) -> LockError {
@@ -93,7 +95,7 @@ impl LockBackend for Puppet {
         let mut strings = self.0.lock().unwrap();
         strings.asked.push(request.clone());
         if strings.grants {
-            return Ok(Attempt::Granted { token: FencingToken::new(20) });
+            return Ok(Attempt::Granted { token: FencingToken::new(20), lease: None });
         }
         let info = HolderInfo::new("elsewhere", 1, "somebody");
         Ok(Attempt::Queued { holder: Holder::new(info, OwnerId::random(), FencingToken::new(1), None) })

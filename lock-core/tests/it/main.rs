@@ -76,6 +76,7 @@ mod secrets;
 mod sentinel;
 #[cfg(all(feature = "redis", target_os = "linux"))]
 mod server_clock;
+mod sessions;
 mod shutdown;
 mod simulation;
 #[cfg(feature = "redis")]

@@ -71,7 +71,7 @@ pub(super) async fn acquire(shared: Arc<Shared>, request: AcquireRequest) -> (Re
         shared.newest.fetch_max(token.get(), Ordering::Relaxed);
         session.raise(Some(token), deadline);
         shared.turns.granted(&claim.key, now);
-        return (Ok(Attempt::Granted { token }), Rest::new(gather(shared, session, vote, asked)));
+        return (Ok(Attempt::Granted { token, lease: None }), Rest::new(gather(shared, session, vote, asked)));
     }
 }
 

@@ -169,9 +169,10 @@ impl LockBackend for RedisStore {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let known = Capabilities::polled().with_queue().with_durability().with_modes();
-        let hears = self.masters.all().any(|node| node.listeners.can_hear());
-        if hears { known.with_push_loss() } else { known }
+        let mut known = Capabilities::polled().with_queue();
+        (known.durability, known.modes) = (true, true);
+        known.push_loss = self.masters.all().any(|node| node.listeners.can_hear());
+        known
     }
 
     fn lane(&self, key: &LockKey) -> u16 {

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::api::manager::LockManager;
 use crate::engine::claim::free::ReleaseOutcome;
-use lock_store::contract::backend::{AcquireRequest, Attempt, Claim, Freed, Release, Renewal};
+use lock_store::contract::backend::{AcquireRequest, Attempt, Claim, Freed, Release};
 use lock_store::types::error::{LockError, LossReason, Result};
 use lock_store::types::fencing::FencingToken;
 use lock_store::types::key::LockKey;
@@ -56,10 +56,10 @@ impl Lease {
             let no_answer = || Err(LockError::unavailable("the store gave no answer"));
             asked.await.pop().unwrap_or_else(no_answer)
         });
-        if engine.send("renew", &self.key, within, command).await? == Renewal::Lost {
+        let Some(lease) = engine.send("renew", &self.key, within, command).await?.lease(self.ttl) else {
             return Err(LockError::lost(self.loss(now)).with_key(&self.key));
-        }
-        self.expires_at = self.expires_at.max(now + self.ttl);
+        };
+        self.expires_at = self.expires_at.max(now + lease);
         if self.token.is_some() {
             return Ok(());
         }
@@ -72,7 +72,7 @@ impl Lease {
         (request.repeated, request.execute_within) = (true, within);
         let command = Arc::clone(&engine.backend).try_acquire(request);
         match engine.send("acquire", &self.key, within, command).await? {
-            Attempt::Granted { token } => self.token = Some(token),
+            Attempt::Granted { token, .. } => self.token = Some(token),
             _ => return Err(LockError::lost(LossReason::Stolen).with_key(&self.key)),
         }
         Ok(())

@@ -78,7 +78,7 @@ impl JointClaim {
         };
         let mut granted = Vec::with_capacity(tokens.len());
         for (index, token) in tokens.into_iter().enumerate() {
-            let attempt = Attempt::Granted { token };
+            let attempt = Attempt::Granted { token, lease: None };
             let pending = self.guards[index].pending();
             if let ClaimAnswer::Granted(success) =
                 pending.answered(&engine, specs[index], attempt, sent_at, floors[index])

@@ -5,6 +5,7 @@
 
 mod arrival;
 pub(crate) mod grants;
+mod renewal;
 mod state;
 
 use std::fmt::Debug;
@@ -26,6 +27,7 @@ pub(crate) use lock_store::types::system::clock::deadline_of;
 use lock_store::types::system::clock::{Clock, Nanos, Timestamp};
 use lock_store::types::system::sync::{Mutex, MutexGuard};
 
+pub(crate) use renewal::RenewalRequest;
 pub(crate) use state::LeaseState;
 
 /// The terms that holders must agree on to share a lease.
@@ -139,12 +141,12 @@ impl Lease {
         let mut renew_at = if whole {
             terms.renew_every.map_or(Timestamp::NEVER, |interval| beginning.sent_at.after(interval.into()))
         } else if terms.renew_every.is_some() {
-            // A grant that came through the queue is short. It is renewed after a third of its time, well before it
-            // ends.
+            // A grant that came through the queue is short, or locks end with a session. The lease is renewed after a
+            // third of its time, well before it ends.
             now.after(deadline.since(now) / 3)
         } else {
-            // A fixed lease was promised in full, but a grant through the queue is short. It is therefore renewed once,
-            // now.
+            // A fixed lease was promised in full. It is therefore renewed now, and again only if the store gives it in
+            // parts.
             now
         };
         if beginning.push_loss {
@@ -171,6 +173,7 @@ impl Lease {
                 wanted: beginning.wanted,
                 unanswered: false,
                 whole,
+                promised: BEFORE,
                 suspect: false,
                 verified: BEFORE,
                 hinted: false,
@@ -304,32 +307,6 @@ impl Lease {
         true
     }
 
-    /// Returns what a renewal asks for. A fixed lease is not extended: the store only confirms the time that is left.
-    pub(crate) fn asks_for(&self, state: &LeaseState, now: Timestamp) -> RenewalRequest {
-        if self.renew_every.is_some() || !state.whole {
-            return RenewalRequest::Renewal(self.claim.ttl);
-        }
-        RenewalRequest::Check(self.deadline().since(now))
-    }
-
-    /// Returns how long a lease the store granted last. This is the ttl, except for a short grant from the queue that
-    /// was not renewed yet.
-    pub(crate) fn granted_last(&self, state: &LeaseState) -> Duration {
-        if state.whole { self.claim.ttl } else { self.granted_for.into() }
-    }
-
-    /// Plans what follows a renewal that was sent at `sent_at` and confirmed by the store. `failovers` is the failover
-    /// count of the key's server at that time.
-    pub(crate) fn confirmed(&self, state: &mut LeaseState, sent_at: Timestamp, failovers: u64) {
-        state.failovers = failovers;
-        (state.unanswered, state.whole, state.verified) = (false, true, sent_at);
-        state.false_hints = if std::mem::take(&mut state.hinted) { state.false_hints.saturating_add(1) } else { 0 };
-        state.renew_at = self.renew_every.map_or(Timestamp::NEVER, |interval| sent_at.after(interval.into()));
-        if std::mem::take(&mut state.suspect) {
-            state.verify_soon();
-        }
-    }
-
     /// Returns whether one more caller of this process may share the lease without asking the store. It may if no
     /// waiter is known, the store said so recently, and at least a quarter of the ttl is left.
     pub(crate) fn admits_guests(&self) -> bool {
@@ -366,23 +343,6 @@ const WORD_COUNTS: Duration = Duration::from_secs(1);
 
 /// A time before every other time.
 const BEFORE: Timestamp = Timestamp::from_nanos(0);
-
-/// The request of a renewal.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum RenewalRequest {
-    /// Extend the lease to this time from now.
-    Renewal(Duration),
-    /// Check that a fixed lease still exists, with this much time left.
-    Check(Duration),
-}
-
-impl RenewalRequest {
-    pub(crate) fn ttl(self) -> Duration {
-        match self {
-            Self::Renewal(ttl) | Self::Check(ttl) => ttl,
-        }
-    }
-}
 
 /// How long after the grant the first renewal is sent, if the store reports changes after it. A lock that is held for
 /// less time costs no such command.

@@ -27,8 +27,11 @@ pub(crate) struct LeaseState {
     pub(crate) wanted: bool,
     /// Whether the last renewal got no definite answer.
     pub(crate) unanswered: bool,
-    /// Whether the store has granted the lease its whole ttl.
+    /// Whether the store has given all that it was asked for. It gives less to a grant through the queue, and if its
+    /// locks end with a session.
     pub(super) whole: bool,
+    /// When a fixed lease ends that the store gives in parts. [`BEFORE`] if it gave the lease in one.
+    pub(super) promised: Timestamp,
     /// Whether the key may have changed hands since the renewal in flight was sent.
     pub(crate) suspect: bool,
     /// When the last confirmed renewal was sent. [`BEFORE`] if there is none.

@@ -162,31 +162,27 @@ fn apply(engine: &Engine, lease: &Arc<Lease>, asked: Question, answer: &Result<R
     let holders = renewed.then(|| state.holders());
     // This flag stays set: the store tells a process only of the first waiter.
     state.wanted |= matches!(answer, Ok(Renewal::Wanted));
-    let event = match answer {
-        Ok(Renewal::Renewed | Renewal::Wanted) if lease.raise(&state, now, asked.sent_at, asked.asks.ttl()) => {
+    let event = match answer.as_ref().map(|answer| answer.lease(asked.asks.ttl())) {
+        Ok(Some(given)) if lease.raise(&state, now, asked.sent_at, given) => {
             let was_granted = lease.granted_last(&state);
-            lease.confirmed(&mut state, asked.sent_at, asked.failovers);
+            lease.confirmed(&mut state, asked.sent_at, [asked.asks.ttl(), given], asked.failovers);
             let (lease_left, lateness) = (lease.deadline().since(now), asked.lateness);
             Some(LockEventKind::Renewed { lease: was_granted, lease_was_left: was_left, lease_left, lateness })
         }
         // The answer came too late. A lease that has ended stays ended, and its alarm rings now.
-        Ok(Renewal::Renewed | Renewal::Wanted) => None,
+        Ok(Some(_)) => None,
         // The renewal was sent before the downgrade, about the old mode. Its answer says nothing about the lock now.
-        Ok(Renewal::Lost) if asked.sent_at <= state.downgraded_at => {
+        Ok(None) if asked.sent_at <= state.downgraded_at => {
             state.renew_at = now;
             None
         }
-        Ok(Renewal::Lost) => {
-            // Did the lease expire, or was the key taken away while it had time left?
-            let taken = state.loss_by_others(|before| engine.has_failed_over(&lease.claim.key, before));
-            let reason = if was_left.is_zero() { LossReason::Expired } else { taken };
+        Ok(None) => {
             drop(state);
-            end(engine, lease, reason);
-            return;
+            return end_gone(engine, lease);
         }
         Err(error) => {
             state.unanswered = renewed;
-            let most = (lease.claim.ttl / 12).max(Duration::from_millis(10));
+            let most = (lease.granted_last(&state) / 12).max(Duration::from_millis(10));
             state.renew_at = now.after(jitter(most / 4, most));
             Some(LockEventKind::RenewFailed { error, lease_left: was_left })
         }
@@ -227,8 +223,15 @@ pub(crate) fn end(engine: &Engine, lease: &Lease, reason: LossReason) {
     }
 }
 
-/// Extends a lease to `by` from now. Ends it if the store says that another claim has the key.
-pub(crate) async fn extend(engine: &Arc<Engine>, lease: &Arc<Lease>, by: Duration) -> Result<()> {
+/// Declares a lease lost whose key is gone. If its time is not over, a failover or another client took the key away.
+fn end_gone(engine: &Engine, lease: &Lease) {
+    let taken = lease.state().loss_by_others(|before| engine.has_failed_over(&lease.claim.key, before));
+    end(engine, lease, taken);
+}
+
+/// Extends a lease to `by` from now. Ends it if the store says that another claim has the key. If the lease is to outlive
+/// this process, the store must give all of it now. Otherwise the watchdog asks for the rest in time.
+pub(crate) async fn extend(engine: &Arc<Engine>, lease: &Arc<Lease>, by: Duration, outlives: bool) -> Result<()> {
     let key = &lease.claim.key;
     let mut claim = lease.claim_to_renew();
     claim.ttl = by;
@@ -236,20 +239,25 @@ pub(crate) async fn extend(engine: &Arc<Engine>, lease: &Arc<Lease>, by: Duratio
     let renew = Arc::clone(&engine.backend).renew(vec![claim]);
     let command = engine.route(Caller::Async, Box::pin(async move { Ok(renew.await) }));
     let mut answers = engine.bounded("renew", key, sent_at.after(lease.command_timeout()), command).await?;
-    match answers.pop() {
-        Some(Ok(Renewal::Renewed | Renewal::Wanted)) => {
-            lease.raise(&lease.state(), engine.clock.now(), sent_at, by);
-            Ok(())
-        }
-        Some(Ok(Renewal::Lost)) => {
-            let expired = engine.clock.now() >= lease.deadline();
-            let taken = lease.state().loss_by_others(|before| engine.has_failed_over(key, before));
-            end(engine, lease, if expired { LossReason::Expired } else { taken });
-            Ok(())
-        }
-        Some(Err(error)) => Err(error.with_key(key)),
-        None => Err(LockError::unavailable("the store gave no answer").with_key(key)),
+    let answer = answers.pop().unwrap_or_else(|| Err(LockError::unavailable("the store gave no answer")));
+    let now = engine.clock.now();
+    let Some(given) = answer.map_err(|error| error.with_key(key))?.lease(by) else {
+        end_gone(engine, lease);
+        return Ok(());
+    };
+    if given < by && outlives {
+        let wrong = format!(
+            "the store keeps a lock for {given:?} without its process, and {by:?} were asked for; use a store whose locks do \
+             not end with a session",
+        );
+        return Err(LockError::misconfigured(wrong).with_key(key));
     }
+    let mut state = lease.state();
+    if lease.raise(&state, now, sent_at, given) && given < by {
+        lease.plan(&mut state, sent_at, [by, given]);
+        arm(engine, lease, &mut state, now);
+    }
+    Ok(())
 }
 
 /// Turns an exclusive lease into a shared one, with the last token that was given under it. Retries until an answer

@@ -72,7 +72,7 @@ fn request(call: &Value) -> AcquireRequest {
 
 fn attempt(answer: Result<Attempt, LockError>) -> Value {
     match answer {
-        Ok(Attempt::Granted { token }) => json!({ "granted": drawn(token) }),
+        Ok(Attempt::Granted { token, .. }) => json!({ "granted": drawn(token) }),
         Ok(Attempt::Shared { token, wanted }) => {
             json!({ "shares": format!("{}-{}", drawn(token), token.get() % 128), "wanted": wanted })
         }
@@ -85,7 +85,7 @@ fn attempt(answer: Result<Attempt, LockError>) -> Value {
 
 fn renewal(answer: Result<Renewal, LockError>) -> Value {
     match answer.unwrap() {
-        Renewal::Renewed => "renewed".into(),
+        Renewal::Renewed | Renewal::RenewedFor(_) => "renewed".into(),
         Renewal::Wanted => "renewed, and somebody waits".into(),
         Renewal::Lost => "lost".into(),
     }

@@ -113,7 +113,7 @@ async fn a_command_that_a_user_lacks_leaves_nothing_half_done() {
         // A lock that is free, and one that is downgraded.
         server.command(&["DEL", "k", "{k}@queue", "{k}@waiters"]);
         let alone = sharing(Mode::Exclusive, 60 * SECOND);
-        if let Ok(Attempt::Granted { token }) = take(&store, &alone).await {
+        if let Ok(Attempt::Granted { token, .. }) = take(&store, &alone).await {
             let _ = take(&store, &sharing(Mode::READ, SECOND)).await;
             let shared = alone.clone().with_mode(permit);
             let downgraded = store.downgrade(&shared, token).await;

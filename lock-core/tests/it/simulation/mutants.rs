@@ -123,7 +123,7 @@ impl LockBackend for Mutant {
             _ => {}
         }
         match self.store.try_acquire(&request).await? {
-            Attempt::Granted { token } => Ok(Attempt::Granted { token: self.token(token) }),
+            Attempt::Granted { token, lease } => Ok(Attempt::Granted { token: self.token(token), lease }),
             other => Ok(other),
         }
     }

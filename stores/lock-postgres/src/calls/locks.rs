@@ -89,7 +89,7 @@ pub(super) async fn acquire(
 async fn attempt(context: &Context, session: &Session, request: &AcquireRequest, row: &Row) -> Result<Attempt> {
     let outcome: &str = row.get("outcome");
     match outcome {
-        "granted" => Ok(Attempt::Granted { token: unsigned(row.get("token")) }),
+        "granted" => Ok(Attempt::Granted { token: unsigned(row.get("token")), lease: None }),
         "late" => Err(too_late().with_key(&request.claim.key)),
         "floor" => Err(beyond(request)),
         _ => {

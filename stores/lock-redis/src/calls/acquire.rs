@@ -119,7 +119,7 @@ pub(crate) async fn acquire(
             Answer::Taken(Taken::With(draw)) => match draw.token().filter(|token| *token > known) {
                 Some(token) => {
                     server.floor_of(key).raise(token);
-                    let attempt = Attempt::Granted { token };
+                    let attempt = Attempt::Granted { token, lease: None };
                     if request.claim.durability == Durability::Master {
                         return Ok(attempt);
                     }
@@ -236,7 +236,7 @@ async fn acquire_by_script(
         return match answer {
             Acquired::Granted(token) => {
                 server.floor_of(&request.claim.key).raise(token);
-                once_confirmed(server, Attempt::Granted { token }, connection, request, begun).await
+                once_confirmed(server, Attempt::Granted { token, lease: None }, connection, request, begun).await
             }
             Acquired::Held(holder) => {
                 if request.tentative {

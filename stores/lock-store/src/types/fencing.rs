@@ -53,23 +53,28 @@ impl FencingToken {
     /// process hands the lock on locally has the next token.
     pub const PER_GRANT: u64 = 128;
 
+    /// The least token of a store without a clock, which counts from here. It exceeds every token with a time before the
+    /// year 2109, so a lock may move from Redis to such a store. To move back, first forget the tokens at its resources.
+    pub const PLAIN: Self = Self(1 << 62);
+
     /// Returns the number to send along with every write.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// Returns when the token was drawn, by the clock of the store. `None` if unknown: tokens of another store may be
-    /// plain numbers.
+    /// Returns when the token was drawn, by the clock of the store. `None` if unknown: some stores
+    /// [count](Self::PLAIN) without a clock.
     ///
     /// ```
     /// # use lock_core::FencingToken;
     /// assert_eq!(FencingToken::new(7).drawn_at(), None);
+    /// assert_eq!(FencingToken::PLAIN.drawn_at(), None);
     /// ```
     #[must_use]
     pub fn drawn_at(self) -> Option<SystemTime> {
         let drawn = UNIX_EPOCH + Duration::from_millis(self.0 >> 20);
-        (drawn > UNIX_EPOCH + FIRST).then_some(drawn)
+        (self < Self::PLAIN && drawn > UNIX_EPOCH + FIRST).then_some(drawn)
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::conformance::contract::{ask, granted};
-use crate::conformance::tools::{MS, SECOND, driven, give_back, hears, key, now, pause, soon, take};
+use crate::conformance::tools::{MS, SECOND, driven, give_back, hears, key, now, outlast, pause, soon, take};
 use crate::{EventLog, inbox};
 use lock_core::LockManager;
 use lock_store::contract::backend::{AcquireRequest, Attempt, Claim, Freed, LockBackend, Release, Ticket};
@@ -73,7 +73,7 @@ pub async fn stopped_waiters(store: impl LockBackend) {
             let attempt = answered.await;
             assert!(matches!(attempt, Ok(Attempt::Queued { .. })), "who waits must be queued: {attempt:?}");
         }
-        pause(GRANT_TTL + 100 * MS).await;
+        outlast(&*store, GRANT_TTL).await;
         let attempt = store.try_acquire(&queued(&living, 60 * SECOND)).await;
         assert!(matches!(attempt, Ok(Attempt::Queued { .. })), "who waits must be queued: {attempt:?}");
         assert_eq!(store.release(&Release::new(holder)).await, Ok(Freed::Released));

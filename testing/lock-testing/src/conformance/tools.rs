@@ -27,6 +27,12 @@ pub(super) async fn pause(time: Duration) {
     tokio::time::sleep(time).await;
 }
 
+/// Waits until the store has ended a lease of this ttl. It may round leases up.
+pub(super) async fn outlast(store: &impl LockBackend, ttl: Duration) {
+    let known = store.capabilities();
+    pause(ttl.max(known.min_lease) + known.lease_step + 100 * MS).await;
+}
+
 pub(super) fn now() -> Timestamp {
     Clock::system().now()
 }

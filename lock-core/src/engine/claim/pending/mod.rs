@@ -227,7 +227,7 @@ impl PendingClaim {
         // If the store did not confirm the announced grant, the announcement is void.
         self.told &= matches!(attempt, Attempt::Granted { .. } | Attempt::Shared { .. });
         match attempt {
-            Attempt::Granted { token } => {
+            Attempt::Granted { token, lease } => {
                 engine.newest_tokens.note(&self.claim.key, token);
                 if token <= floor {
                     let (label, store) = (&spec.events.label, &*spec.events.origin.store);
@@ -235,7 +235,8 @@ impl PendingClaim {
                 }
                 // From here on, dropping this claim frees the lock: the caller may disappear before it takes the grant.
                 self.unsettled_until = self.unsettled_until.max(Some(sent_at));
-                ClaimAnswer::Granted(Success { token, sent_at, granted_for: self.claim.ttl, wanted: false })
+                let granted_for = lease.unwrap_or(self.claim.ttl).min(self.claim.ttl);
+                ClaimAnswer::Granted(Success { token, sent_at, granted_for, wanted: false })
             }
             Attempt::Shared { token, wanted } => {
                 // Regression is not checked here, because the token of a phase is older than the claims that join it.

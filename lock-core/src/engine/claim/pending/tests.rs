@@ -238,7 +238,7 @@ impl LockBackend for Prescribed {
     }
 
     async fn try_acquire(&self, _: &AcquireRequest) -> Result<Attempt> {
-        Ok(Attempt::Granted { token: FencingToken::new(self.0.lock().unwrap().pop().unwrap()) })
+        Ok(Attempt::Granted { token: FencingToken::new(self.0.lock().unwrap().pop().unwrap()), lease: None })
     }
 
     async fn renew(&self, one_lane: &[Claim]) -> Vec<Result<Renewal>> {

@@ -88,7 +88,7 @@ impl<F: Fn() -> Arc<B>, B: LockBackend> World<F, B> {
                 }
                 self.wishes[at].confirmed = stamp;
                 match answer {
-                    Ok(Attempt::Granted { token } | Attempt::Shared { token, .. }) => {
+                    Ok(Attempt::Granted { token, .. } | Attempt::Shared { token, .. }) => {
                         return self.granted(at, token.get(), now + TTL - MARGIN);
                     }
                     Ok(Attempt::Queued { .. }) => self.wishes[at].state = State::Waiting,

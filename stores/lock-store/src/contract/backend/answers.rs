@@ -10,10 +10,12 @@ use crate::types::owner::Holder;
 /// See the example of [`LockBackend`](crate::LockBackend).
 #[derive(Clone, Debug)]
 pub enum Attempt {
-    /// The claim has the lock, for its whole ttl from now.
+    /// The claim has the lock, for its whole ttl from now, or for `lease`.
     Granted {
         /// The first token of the grant.
         token: FencingToken,
+        /// How long the store promises the lock, if that is less than the ttl. See [`Renewal::RenewedFor`].
+        lease: Option<Duration>,
     },
     /// The claim shares the lock, for its whole ttl from now.
     Shared {
@@ -85,10 +87,25 @@ pub enum AttemptAll {
 pub enum Renewal {
     /// The lease runs for its whole ttl from now.
     Renewed,
+    /// The lease runs for this time from now, which is less than the ttl: the lock ends with a session. See
+    /// [`LockBackend`](crate::LockBackend#locks-that-end-with-a-session).
+    RenewedFor(Duration),
     /// Renewed, and a waiter exists for the shared lock. The process should let no other caller in under this claim.
     Wanted,
     /// The key does not exist, or another claim has it.
     Lost,
+}
+
+impl Renewal {
+    /// Returns how long the lease runs that was renewed for a claim of this ttl, or nothing if it is lost.
+    #[must_use]
+    pub fn lease(self, ttl: Duration) -> Option<Duration> {
+        match self {
+            Self::Renewed | Self::Wanted => Some(ttl),
+            Self::RenewedFor(lease) => Some(lease.min(ttl)),
+            Self::Lost => None,
+        }
+    }
 }
 
 /// The answer to [`LockBackend::release`](crate::LockBackend::release) and [`LockBackend::withdraw`](crate::LockBackend::withdraw).

@@ -158,6 +158,14 @@ impl<B: LockBackend> QuorumMember for Absent<'_, B> {
         let renewed = self.0.renew(std::slice::from_ref(&request.claim)).await;
         let kept = renewed.first() == Some(&Ok(Renewal::Renewed));
         Ok(match self.0.try_acquire(request).await? {
+            // A quorum counts the whole ttl, so a vote that ends before is given back.
+            Attempt::Granted { lease: Some(lease), .. } if lease < request.claim.ttl => {
+                self.0.withdraw(&request.claim).await?;
+                return Err(LockError::misconfigured(format!(
+                    "a store of the kind {} keeps a lock for {lease:?} at a time; use a shorter ttl in the quorum",
+                    self.0.kind(),
+                )));
+            }
             Attempt::Granted { token, .. } => Vote::Granted { token, kept, history: None, time: None },
             Attempt::Held { holder } | Attempt::Queued { holder } | Attempt::Asleep { holder, .. } => {
                 Vote::Held { holder, history: None }

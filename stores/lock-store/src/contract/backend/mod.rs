@@ -14,6 +14,7 @@ mod scheme;
 
 use std::fmt::Debug;
 use std::future::Future;
+use std::time::Duration;
 
 use crate::types::error::{LockError, Result};
 use crate::types::key::LockKey;
@@ -26,8 +27,7 @@ pub use any::AnyBackend;
 pub use driven::drive_again;
 use erased::Absent;
 pub use erased::{BoxFuture, DynBackend};
-pub use inbox::Inbox;
-pub use inbox::Message;
+pub use inbox::{Inbox, Message};
 pub use parts::blocked::{Blocked, BlockedNotes};
 pub use parts::doctor::{Doctor, Finding, FindingGrade};
 pub use parts::done::{DoneMark, DoneMarks, JobVersion, MAX_VERSION_BYTES};
@@ -55,6 +55,7 @@ pub use scheme::{SCHEMES, Scheme};
 /// [`DoneMarks`], [`Inspector`], [`Doctor`].
 ///
 #[doc = include_str!("example.md")]
+#[doc = include_str!("sessions.md")]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a store of locks",
     label = "this is not a `LockBackend`",
@@ -250,17 +251,18 @@ macro_rules! has_parts {
 /// ```
 /// use lock_store::Capabilities;
 ///
-/// // A store that other processes share, and that grants to its waiters in order.
-/// let capabilities = Capabilities::polled().with_queue();
-/// assert!(capabilities.queue && capabilities.shared && !capabilities.push_loss);
+/// // A store that other processes share, and that grants to its waiters in order. Its locks may be shared.
+/// let mut known = Capabilities::polled().with_queue();
+/// known.modes = true;
+/// assert!(known.queue && known.shared && !known.push_loss);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {
     /// The store queues waiters and grants in order of arrival. Otherwise waiters poll.
     pub queue: bool,
-    /// The store reports by itself when another client changes a held key. May turn false while the store is in use, if
-    /// a server refuses to report.
+    /// The store reports when another client changes a renewed lease, by [`Inbox::suspect`]. Leases are then renewed first
+    /// soon after they are granted. May turn false while the store is in use, if a server refuses to report.
     pub push_loss: bool,
     /// The lock survives a restart of this process.
     pub shared: bool,
@@ -268,48 +270,24 @@ pub struct Capabilities {
     pub modes: bool,
     /// Claims are answered only after they have arrived where their [`Durability`] says.
     pub durability: bool,
+    /// The shortest time after which the store ends a claim that nobody renews. A shorter ttl is rounded up.
+    pub min_lease: Duration,
+    /// The store ends leases at multiples of this time, so one ends up to a step late.
+    pub lease_step: Duration,
 }
 
 impl Capabilities {
     /// Describes a store whose waiters poll.
     #[must_use]
     pub const fn polled() -> Self {
-        Self { queue: false, push_loss: false, shared: true, modes: false, durability: false }
+        let (min_lease, lease_step) = (Duration::ZERO, Duration::ZERO);
+        Self { queue: false, push_loss: false, shared: true, modes: false, durability: false, min_lease, lease_step }
     }
 
     /// Adds that the store queues waiters and grants to them in order.
     #[must_use]
     pub const fn with_queue(mut self) -> Self {
         self.queue = true;
-        self
-    }
-
-    /// Adds that the store reports when another client changes a renewed lease, by [`Inbox::suspect`]. Leases are then
-    /// renewed for the first time soon after they are granted.
-    #[must_use]
-    pub const fn with_push_loss(mut self) -> Self {
-        self.push_loss = true;
-        self
-    }
-
-    /// Adds that claims may share a lock.
-    #[must_use]
-    pub const fn with_modes(mut self) -> Self {
-        self.modes = true;
-        self
-    }
-
-    /// Adds that a grant or a renewal is answered only after it has arrived where the claim's [`Durability`] says.
-    #[must_use]
-    pub const fn with_durability(mut self) -> Self {
-        self.durability = true;
-        self
-    }
-
-    /// Adds that only this process sees the store.
-    #[must_use]
-    pub const fn in_process(mut self) -> Self {
-        self.shared = false;
         self
     }
 }

@@ -19,8 +19,7 @@ use crate::types::owner::{Holder, OwnerId};
 pub use deadlock::{Deadlock, DeadlockMember};
 pub use grant_path::GrantPath;
 pub use notice::Notice;
-pub use observers::observe_all;
-pub use observers::{Observers, notify_all};
+pub use observers::{Observers, notify_all, observe_all};
 pub use purpose::Purpose;
 pub use quorum::{MemberHealth, MemberState, QuorumHealth};
 pub use waiting::WaitProgress;
@@ -189,8 +188,8 @@ pub enum LockEventKind<'a> {
     },
     /// The watchdog extended the lease.
     Renewed {
-        /// How long a lease the store had granted or confirmed before. It is shorter than the ttl if the grant came
-        /// through a queue: the first renewal extends such a grant to the ttl.
+        /// How long a lease the store had granted or confirmed before. It is shorter than the ttl if locks end with a
+        /// session, and if the grant came through a queue: the first renewal extends such a grant to the ttl.
         lease: Duration,
         /// The time that was left of the lease before.
         lease_was_left: Duration,

@@ -78,17 +78,12 @@ impl From<Nanos> for Duration {
     }
 }
 
-/// Returns the safety margin of a lease, because the clocks of client and server may drift apart. It is one percent,
-/// and at least two milliseconds for the resolution of the server's expiry. As in the Redlock algorithm.
-fn drift_margin(ttl: Duration) -> Duration {
-    (ttl / 100).max(Duration::from_millis(2))
-}
-
 /// Returns the end of a lease that was granted or renewed by a command sent at `sent_at`. It counts from the send,
-/// because the store may have executed the command at that time.
+/// because the store may have executed the command at that time. It leaves a margin, because the clocks of client and
+/// server may drift apart: one percent, and at least 2 ms for the resolution of the server's expiry, as in Redlock.
 #[must_use]
 pub fn deadline_of(sent_at: Timestamp, ttl: Duration) -> Timestamp {
-    sent_at.after(ttl).before(drift_margin(ttl))
+    sent_at.after(ttl).before((ttl / 100).max(Duration::from_millis(2)))
 }
 
 /// Draws a random duration between two bounds.
