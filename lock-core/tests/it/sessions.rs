@@ -351,7 +351,7 @@ async fn what_must_outlive_its_process_is_refused() {
 #[tokio::test(start_paused = true)]
 #[limit]
 async fn a_member_of_a_quorum_gives_no_vote_that_ends_before_the_ttl() {
-    let member = |name| AnyBackend::new(SessionStore::new(&Arc::default(), Fault::None)).named(name);
+    let member = |name: &'static str| AnyBackend::new(SessionStore::new(&Arc::default(), Fault::None)).named(name);
     let quorum = Quorum::of(["a", "b", "c"].map(member)).unwrap();
     let locks = LockManager::builder(quorum).drive_on_current_runtime().build().unwrap();
     let error = locks.lock("k").with_ttl(30 * SECOND).await.unwrap_err();
