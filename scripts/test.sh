@@ -40,12 +40,9 @@ step "tests"
 sh scripts/run-tests.sh --workspace
 
 if [ "$fast" = no ]; then
-    # `cargo run -p` would rebuild everything with the features of one package.
-    cargo build --locked -q --workspace --all-features --bins
-    target=${CARGO_TARGET_DIR:-target}/debug
-
+    # The tests have built it. `cargo run` would build it again, with the features of one package.
     step "the demo, embedded store"
-    "$target/flash_sale"
+    "${CARGO_TARGET_DIR:-target}/debug/flash_sale"
 fi
 
 step "all passed"
