@@ -174,6 +174,8 @@ fn every_link_leads_somewhere() {
         [
             "examples/README.md",
             "lab/benches/README.md",
+            "lab/benches/RESULTS.md",
+            "lab/benches/HISTORY.md",
             "lab/servers.md",
             "lab/sources.md",
             "dashboards/README.md",
