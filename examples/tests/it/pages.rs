@@ -83,6 +83,20 @@ fn a_page_says_the_same_in_both_languages() {
     }
 }
 
+/// A recipe is read at a glance. Hidden lines do not count.
+#[test]
+#[limit]
+fn each_recipe_of_the_cookbook_is_short() {
+    let page = page("docs/cookbook.md");
+    let recipes: Vec<&str> = page.split("\n## ").skip(1).collect();
+    assert_eq!(recipes.len(), 12);
+    for recipe in recipes {
+        let blocks = blocks(recipe);
+        let lines = blocks.iter().flat_map(|(_, code)| code.lines()).filter(|line| !line.starts_with("# ")).count();
+        assert!((1..=15).contains(&lines), "{lines} lines of code in {:?}", recipe.lines().next());
+    }
+}
+
 /// Where the project lives is set in one place; until it is published, pages say what holds until then.
 #[test]
 #[limit]
