@@ -205,7 +205,7 @@ pub(super) const TABLES: &[Layers] = &[
         source: MACROS,
         within: "",
         modules: &[
-            &["bounds", "expr", "limit", "suggest", "text"],
+            &["bounds", "expr", "limit", "page", "suggest", "text"],
             &["duration", "template"],
             &["args", "returned"],
             &["function", "key"],
@@ -393,7 +393,7 @@ pub(super) const TABLES: &[Layers] = &[
     Layers {
         source: BENCH,
         within: "contestant",
-        modules: &[&["access", "store"], &["contract"], &["local", "ours", "raw", "rslock"]],
+        modules: &[&["access", "store"], &["contract"], &["crates", "ours", "raw"]],
     },
     Layers {
         source: PROOF,
