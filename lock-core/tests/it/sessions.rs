@@ -198,7 +198,9 @@ impl LockBackend for SessionStore {
     async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
         let AcquireRequest { claim, info, floor, .. } = request;
         if floor.get() > FencingToken::PLAIN.get() / 2 * 3 {
-            return Err(LockError::misconfigured("the floor leaves too little room for tokens; find out who stored it"));
+            return Err(LockError::misconfigured(
+                "the floor leaves too little room for tokens; find out who stored it",
+            ));
         }
         let session = Some(self.write().await);
         let (mut leader, now) = (self.leader(), Instant::now());

@@ -5,7 +5,6 @@
 
 mod arrival;
 pub(crate) mod grants;
-mod renewal;
 mod state;
 
 use std::fmt::Debug;
@@ -27,7 +26,6 @@ pub(crate) use lock_store::types::system::clock::deadline_of;
 use lock_store::types::system::clock::{Clock, Nanos, Timestamp};
 use lock_store::types::system::sync::{Mutex, MutexGuard};
 
-pub(crate) use renewal::RenewalRequest;
 pub(crate) use state::LeaseState;
 
 /// The terms that holders must agree on to share a lease.
@@ -138,16 +136,15 @@ impl Lease {
         let terms = Terms::of(options, claim.mode);
         let deadline = deadline_of(beginning.sent_at, beginning.granted_for);
         let whole = beginning.granted_for >= claim.ttl;
-        let mut renew_at = if whole {
-            terms.renew_every.map_or(Timestamp::NEVER, |interval| beginning.sent_at.after(interval.into()))
-        } else if terms.renew_every.is_some() {
+        let mut renew_at = match terms.renew_every {
+            Some(interval) if whole => beginning.sent_at.after(interval.into()),
+            None if whole => Timestamp::NEVER,
             // A grant that came through the queue is short, or locks end with a session. The lease is renewed after a
             // third of its time, well before it ends.
-            now.after(deadline.since(now) / 3)
-        } else {
+            Some(_) => now.after(deadline.since(now) / 3),
             // A fixed lease was promised in full. It is therefore renewed now, and again only if the store gives it in
             // parts.
-            now
+            None => now,
         };
         if beginning.push_loss {
             // The store reports changes of a key only after its first renewal, so the first renewal is sent early.

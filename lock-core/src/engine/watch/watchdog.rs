@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::engine::lease::{Ending, Lease, LeaseState, RenewalRequest};
+use crate::engine::lease::{Ending, Lease, LeaseState};
 use crate::engine::shared::{Caller, Engine};
 use crate::engine::timer::{Alarm, Timer};
 use lock_store::contract::backend::{Claim, Renewal};
@@ -110,7 +110,7 @@ pub(crate) async fn renew(engine: Arc<Engine>, mut batch: Vec<Arc<Lease>>) {
     let ask = |lease: &Arc<Lease>| {
         let asked = Question::about(lease, sent_at, failovers);
         let mut claim = lease.claim_to_renew();
-        claim.ttl = asked.asks.ttl();
+        claim.ttl = asked.ttl;
         (asked, claim)
     };
     let (asked, claims): (Vec<Question>, Vec<Claim>) = batch.iter().map(ask).unzip();
@@ -132,7 +132,10 @@ pub(crate) async fn renew(engine: Arc<Engine>, mut batch: Vec<Arc<Lease>>) {
 /// The request of a renewal about one lease.
 #[derive(Clone, Copy)]
 struct Question {
-    asks: RenewalRequest,
+    /// How long a lease it asks for.
+    ttl: Duration,
+    /// Whether it extends the lease. Otherwise it checks that a fixed lease still exists.
+    extends: bool,
     sent_at: Timestamp,
     /// How much later than planned it was sent.
     lateness: Duration,
@@ -143,7 +146,8 @@ struct Question {
 impl Question {
     fn about(lease: &Lease, sent_at: Timestamp, failovers: u64) -> Self {
         let state = lease.state();
-        Self { asks: lease.asks_for(&state, sent_at), sent_at, lateness: sent_at.since(state.renew_at), failovers }
+        let (ttl, extends) = lease.asks_for(&state, sent_at);
+        Self { ttl, extends, sent_at, lateness: sent_at.since(state.renew_at), failovers }
     }
 }
 
@@ -158,14 +162,13 @@ fn apply(engine: &Engine, lease: &Arc<Lease>, asked: Question, answer: &Result<R
     }
     let was_left = lease.deadline().since(now);
     // A fixed lease is only checked and not renewed, so this is not an event.
-    let renewed = matches!(asked.asks, RenewalRequest::Renewal(_));
-    let holders = renewed.then(|| state.holders());
+    let holders = asked.extends.then(|| state.holders());
     // This flag stays set: the store tells a process only of the first waiter.
     state.wanted |= matches!(answer, Ok(Renewal::Wanted));
-    let event = match answer.as_ref().map(|answer| answer.lease(asked.asks.ttl())) {
+    let event = match answer.as_ref().map(|answer| answer.lease(asked.ttl)) {
         Ok(Some(given)) if lease.raise(&state, now, asked.sent_at, given) => {
             let was_granted = lease.granted_last(&state);
-            lease.confirmed(&mut state, asked.sent_at, [asked.asks.ttl(), given], asked.failovers);
+            lease.confirmed(&mut state, asked.sent_at, [asked.ttl, given], asked.failovers);
             let (lease_left, lateness) = (lease.deadline().since(now), asked.lateness);
             Some(LockEventKind::Renewed { lease: was_granted, lease_was_left: was_left, lease_left, lateness })
         }
@@ -181,7 +184,7 @@ fn apply(engine: &Engine, lease: &Arc<Lease>, asked: Question, answer: &Result<R
             return end_gone(engine, lease);
         }
         Err(error) => {
-            state.unanswered = renewed;
+            state.unanswered = asked.extends;
             let most = (lease.granted_last(&state) / 12).max(Duration::from_millis(10));
             state.renew_at = now.after(jitter(most / 4, most));
             Some(LockEventKind::RenewFailed { error, lease_left: was_left })

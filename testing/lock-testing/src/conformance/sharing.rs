@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
+use crate::conformance::contract::ask;
 use crate::conformance::queue::all_hear;
 use crate::conformance::tools::{MS, PATIENCE, SECOND, give_back, key, pause, take};
 use lock_core::{LockGuard, LockManager};
+use lock_store::contract::backend::{Attempt, Claim};
 use lock_store::types::options::Renew;
 use lock_store::types::system::sync::Mutex;
 
@@ -117,8 +119,12 @@ pub async fn handoff([manager, ..]: [LockManager; 3]) {
     give_back(take(&manager, &key).await).await;
 }
 
-/// Lets callers with different leases follow each other. Each must get the lease it asked for.
+/// Lets callers with different leases follow each other. Each must get the lease it asked for. If locks end with a session,
+/// the store gives less.
 pub async fn mixed_terms([one, two, _]: [LockManager; 3]) {
+    let probe = Claim::new(key("longest lease"), 60 * SECOND);
+    let probed = one.parts().backend.try_acquire(ask(&probe)).await;
+    let most = if let Ok(Attempt::Granted { lease: Some(lease), .. }) = probed { lease } else { probe.ttl };
     let key = key("mixed terms");
     let first = take(&one, &key).await;
     let long = one.lock(&key).with_ttl(60 * SECOND).with_wait(PATIENCE).acquire();
@@ -129,6 +135,7 @@ pub async fn mixed_terms([one, two, _]: [LockManager; 3]) {
             Ok(guard) => guard,
             Err::<_, lock_store::types::error::LockError>(error) => panic!("mixed terms: {name}: {error}"),
         };
+        let ttl = ttl.min(most);
         // A grant through the queue starts short. It is extended at once, or after a third of its time.
         let mut left = guard.remaining();
         while left <= ttl / 2 && guard.ensure_held().is_ok() {

@@ -226,31 +226,29 @@ impl PendingClaim {
         self.asleep = matches!(attempt, Attempt::Asleep { .. });
         // If the store did not confirm the announced grant, the announcement is void.
         self.told &= matches!(attempt, Attempt::Granted { .. } | Attempt::Shared { .. });
-        match attempt {
+        let ttl = self.claim.ttl;
+        let (token, granted_for, wanted) = match attempt {
             Attempt::Granted { token, lease } => {
-                engine.newest_tokens.note(&self.claim.key, token);
                 if token <= floor {
                     let (label, store) = (&spec.events.label, &*spec.events.origin.store);
                     engine.observers.notice(&Notice::FencingRegressed { label, store, token, newest: floor });
                 }
-                // From here on, dropping this claim frees the lock: the caller may disappear before it takes the grant.
-                self.unsettled_until = self.unsettled_until.max(Some(sent_at));
-                let granted_for = lease.unwrap_or(self.claim.ttl).min(self.claim.ttl);
-                ClaimAnswer::Granted(Success { token, sent_at, granted_for, wanted: false })
+                (token, lease.unwrap_or(ttl).min(ttl), false)
             }
-            Attempt::Shared { token, wanted } => {
-                // Regression is not checked here, because the token of a phase is older than the claims that join it.
-                engine.newest_tokens.note(&self.claim.key, token);
-                self.unsettled_until = self.unsettled_until.max(Some(sent_at));
-                // A process that cannot hear of waiters lets no other caller in under its claim. Otherwise newcomers
-                // could keep a waiting writer out.
-                let wanted = wanted || self.listener.is_none();
-                ClaimAnswer::Granted(Success { token, sent_at, granted_for: self.claim.ttl, wanted })
+            // Regression is not checked here, because the token of a phase is older than the claims that join it. A process
+            // that cannot hear of waiters lets no other caller in under its claim. Otherwise newcomers could keep a
+            // waiting writer out.
+            Attempt::Shared { token, wanted } => (token, ttl, wanted || self.listener.is_none()),
+            Attempt::Held { holder } | Attempt::Queued { holder } => {
+                return ClaimAnswer::Taken { holder, queued, pause: None };
             }
-            Attempt::Held { holder } | Attempt::Queued { holder } => ClaimAnswer::Taken { holder, queued, pause: None },
-            Attempt::Asleep { holder, pause } => ClaimAnswer::Taken { holder, queued, pause: Some(pause) },
-            Attempt::Contended => ClaimAnswer::Taken { holder: Holder::unseen(), queued, pause: None },
-        }
+            Attempt::Asleep { holder, pause } => return ClaimAnswer::Taken { holder, queued, pause: Some(pause) },
+            Attempt::Contended => return ClaimAnswer::Taken { holder: Holder::unseen(), queued, pause: None },
+        };
+        engine.newest_tokens.note(&self.claim.key, token);
+        // From here on, dropping this claim frees the lock: the caller may disappear before it takes the grant.
+        self.unsettled_until = self.unsettled_until.max(Some(sent_at));
+        ClaimAnswer::Granted(Success { token, sent_at, granted_for, wanted })
     }
 
     /// Makes the request to the store, without a place in its queue. The store does not execute it much later than
