@@ -11,10 +11,8 @@ pub static LOCK_CORE_0_1_SITES: [Site; 0] = [];
 macro_rules! __register_site {
     ($label:expr, $ttl:expr, $stuck_after:expr) => {{
         fn __site() {}
-        fn __function() -> &'static str {
-            $crate::attribute::function_name(&__site)
-        }
-        static __SITE: $crate::Site = $crate::Site::new($label, __function, $ttl, $stuck_after);
+        static __SITE: $crate::Site =
+            $crate::Site::new($label, || $crate::attribute::function_name(&__site), $ttl, $stuck_after);
         &__SITE
     }};
 }

@@ -14,12 +14,10 @@ pub static LOCK_CORE_0_1_SITES: [Site];
 macro_rules! __register_site {
     ($label:expr, $ttl:expr, $stuck_after:expr) => {{
         fn __site() {}
-        fn __function() -> &'static str {
-            $crate::attribute::function_name(&__site)
-        }
         #[$crate::attribute::linkme::distributed_slice($crate::attribute::SITES)]
         #[linkme(crate = $crate::attribute::linkme)]
-        static __SITE: $crate::Site = $crate::Site::new($label, __function, $ttl, $stuck_after);
+        static __SITE: $crate::Site =
+            $crate::Site::new($label, || $crate::attribute::function_name(&__site), $ttl, $stuck_after);
         &__SITE
     }};
 }

@@ -86,10 +86,7 @@ pub(crate) async fn release_until_answered(
         // answer.
         Ok(done) if done.freed == Freed::Released || done.repeated => Ok(ReleaseOutcome::Released),
         Ok(done) if done.sent_at >= lease.deadline() => Ok(ReleaseOutcome::AlreadyLost(LossReason::Expired)),
-        Ok(_) => {
-            let failed_over = |before| engine.has_failed_over(&lease.claim.key, before);
-            Ok(ReleaseOutcome::AlreadyLost(lease.state().loss_by_others(failed_over)))
-        }
+        Ok(_) => Ok(ReleaseOutcome::AlreadyLost(engine.loss_by_others(lease))),
         Err(error) => Err(error.clone().with_key(&lease.claim.key)),
     };
     (ended.then)(&outcome, answer.as_ref().is_ok_and(|done| done.freed == Freed::Released));

@@ -41,7 +41,7 @@ pub(crate) struct LeaseState {
     /// How many renewals in a row came early and found nothing changed.
     pub(super) false_hints: u32,
     /// The failover count of the key's server when the last command that confirmed the lease was sent.
-    pub(super) failovers: u64,
+    pub(crate) failovers: u64,
     /// The current holder, or the first of several.
     pub(crate) holder: Option<Weak<dyn Occupant>>,
     /// The other holders that share the lease.
@@ -71,12 +71,6 @@ impl LeaseState {
             self.guests.retain(|guest| guest.strong_count() > 0);
         }
         self.guests.push(guest);
-    }
-
-    /// Returns why the lease ended, if its key is gone although the lease had time left. `failed_over` gets the
-    /// failover count at the last confirmation, and says whether a failover since then explains the loss.
-    pub(crate) fn loss_by_others(&self, failed_over: impl FnOnce(u64) -> bool) -> LossReason {
-        if failed_over(self.failovers) { LossReason::Failover } else { LossReason::Stolen }
     }
 
     /// Why a holder has lost the lock by the clock at a moment, whether or not the alarm has rung. `ends_by` is the end of

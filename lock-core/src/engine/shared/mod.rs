@@ -27,7 +27,7 @@ use crate::engine::shared::tokens::NewestTokens;
 use crate::engine::timer::Timer;
 use lock_store::contract::backend::{BoxFuture, DynBackend, Inbox, Message};
 use lock_store::contract::event::{Notice, Observers};
-use lock_store::types::error::{LockError, Result};
+use lock_store::types::error::{LockError, LossReason, Result};
 use lock_store::types::key::LockKey;
 use lock_store::types::options::{Durability, HandoffLimits, LockOptions};
 use lock_store::types::system::clock::{Clock, Timestamp};
@@ -276,10 +276,10 @@ impl Engine {
         self.backend.failovers(self.backend.lane(key))
     }
 
-    /// Returns whether a failover explains the loss of a lock. `before` is the failover count when it was last
-    /// confirmed.
-    pub(crate) fn has_failed_over(&self, key: &LockKey, before: u64) -> bool {
-        self.backend.has_failed_over(self.backend.lane(key), before)
+    /// Returns why a lease ended whose key is gone although it had time left.
+    pub(crate) fn loss_by_others(&self, lease: &Lease) -> LossReason {
+        let (lane, before) = (self.backend.lane(&lease.claim.key), lease.state().failovers);
+        if self.backend.has_failed_over(lane, before) { LossReason::Failover } else { LossReason::Stolen }
     }
 
     pub(crate) fn emit_command(&self, op: &'static str, key: &LockKey, elapsed: Duration, error: Option<&LockError>) {

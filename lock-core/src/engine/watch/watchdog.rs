@@ -181,7 +181,7 @@ fn apply(engine: &Engine, lease: &Arc<Lease>, asked: Question, answer: &Result<R
         }
         Ok(None) => {
             drop(state);
-            return end_gone(engine, lease);
+            return end(engine, lease, engine.loss_by_others(lease));
         }
         Err(error) => {
             state.unanswered = asked.extends;
@@ -226,12 +226,6 @@ pub(crate) fn end(engine: &Engine, lease: &Lease, reason: LossReason) {
     }
 }
 
-/// Declares a lease lost whose key is gone. If its time is not over, a failover or another client took the key away.
-fn end_gone(engine: &Engine, lease: &Lease) {
-    let taken = lease.state().loss_by_others(|before| engine.has_failed_over(&lease.claim.key, before));
-    end(engine, lease, taken);
-}
-
 /// Extends a lease to `by` from now. Ends it if the store says that another claim has the key. If the lease is to outlive
 /// this process, the store must give all of it now. Otherwise the watchdog asks for the rest in time.
 pub(crate) async fn extend(engine: &Arc<Engine>, lease: &Arc<Lease>, by: Duration, outlives: bool) -> Result<()> {
@@ -245,15 +239,12 @@ pub(crate) async fn extend(engine: &Arc<Engine>, lease: &Arc<Lease>, by: Duratio
     let answer = answers.pop().unwrap_or_else(|| Err(LockError::unavailable("the store gave no answer")));
     let now = engine.clock.now();
     let Some(given) = answer.map_err(|error| error.with_key(key))?.lease(by) else {
-        end_gone(engine, lease);
+        end(engine, lease, engine.loss_by_others(lease));
         return Ok(());
     };
     if given < by && outlives {
-        let wrong = format!(
-            "the store keeps a lock for {given:?} without its process, and {by:?} were asked for; use a store whose locks do \
-             not end with a session",
-        );
-        return Err(LockError::misconfigured(wrong).with_key(key));
+        let why = format!("the store keeps a lock for {given:?} without its process, not {by:?}; use another store");
+        return Err(LockError::misconfigured(why).with_key(key));
     }
     let mut state = lease.state();
     if lease.raise(&state, now, sent_at, given) && given < by {

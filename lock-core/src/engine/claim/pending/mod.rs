@@ -226,7 +226,7 @@ impl PendingClaim {
         self.asleep = matches!(attempt, Attempt::Asleep { .. });
         // If the store did not confirm the announced grant, the announcement is void.
         self.told &= matches!(attempt, Attempt::Granted { .. } | Attempt::Shared { .. });
-        let ttl = self.claim.ttl;
+        let (ttl, taken) = (self.claim.ttl, |holder, pause| ClaimAnswer::Taken { holder, queued, pause });
         let (token, granted_for, wanted) = match attempt {
             Attempt::Granted { token, lease } => {
                 if token <= floor {
@@ -239,11 +239,9 @@ impl PendingClaim {
             // that cannot hear of waiters lets no other caller in under its claim. Otherwise newcomers could keep a
             // waiting writer out.
             Attempt::Shared { token, wanted } => (token, ttl, wanted || self.listener.is_none()),
-            Attempt::Held { holder } | Attempt::Queued { holder } => {
-                return ClaimAnswer::Taken { holder, queued, pause: None };
-            }
-            Attempt::Asleep { holder, pause } => return ClaimAnswer::Taken { holder, queued, pause: Some(pause) },
-            Attempt::Contended => return ClaimAnswer::Taken { holder: Holder::unseen(), queued, pause: None },
+            Attempt::Held { holder } | Attempt::Queued { holder } => return taken(holder, None),
+            Attempt::Asleep { holder, pause } => return taken(holder, Some(pause)),
+            Attempt::Contended => return taken(Holder::unseen(), None),
         };
         engine.newest_tokens.note(&self.claim.key, token);
         // From here on, dropping this claim frees the lock: the caller may disappear before it takes the grant.
