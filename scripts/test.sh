@@ -2,7 +2,7 @@
 # Runs every check of the project: formatting, lints, documentation, all tests, the demo.
 # `sh scripts/lab.sh` runs those of the proof, the model, the specification and the benchmarks.
 # Installs missing programs with the system's package manager and says so: redis-server, PostgreSQL, pgbouncer,
-# MariaDB, and Python. Installs redis-py into target/, to test against another client.
+# MariaDB, and Python. Installs redis-py into target/, to test against another client, and Redisson if there is Java.
 #
 #   sh scripts/test.sh            everything
 #   sh scripts/test.sh --fast     the tests only
@@ -21,6 +21,7 @@ step() { printf '\n== %s\n' "$*"; }
 sh scripts/need-redis.sh
 sh scripts/need-foreign-clients.sh
 sh scripts/need-databases.sh
+sh scripts/need-redisson.sh
 
 if [ "$fast" = no ]; then
     step "formatting"

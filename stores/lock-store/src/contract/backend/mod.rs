@@ -259,6 +259,8 @@ macro_rules! has_parts {
 pub struct Capabilities {
     /// The store queues waiters and grants in order of arrival. Otherwise waiters poll.
     pub queue: bool,
+    /// The store tells waiters when to ask again, in no order. A store with a queue does that too.
+    pub wakes: bool,
     /// The store reports by itself when another client changes a held key. May turn false while the store is in use, if
     /// a server refuses to report.
     pub push_loss: bool,
@@ -274,7 +276,7 @@ impl Capabilities {
     /// Describes a store whose waiters poll.
     #[must_use]
     pub const fn polled() -> Self {
-        Self { queue: false, push_loss: false, shared: true, modes: false, durability: false }
+        Self { queue: false, wakes: false, push_loss: false, shared: true, modes: false, durability: false }
     }
 
     /// Adds that the store queues waiters and grants to them in order.
