@@ -1,4 +1,4 @@
-//! What a store is made of that keeps its locks in another layout on the same servers.
+//! The parts of a store that keeps its locks in another layout on the same servers.
 
 use redis::{PushInfo, aio::MultiplexedConnection};
 use tokio::sync::{mpsc::UnboundedReceiver, watch};

@@ -215,7 +215,7 @@ impl RedissonStore {
             let spent = std::mem::take(&mut *self.unlocks.spent.lock());
             let forget = |(lock, number): (LockKey, OwnerId)| async move {
                 let keys = vec![names::latch(&lock, number)];
-                // One that stays ends by itself.
+                // A latch that stays ends by itself.
                 let _ = self.redis.step(step("forget an unlock", &lock, &FORGET, keys, Vec::new())).await;
             };
             all(spent.into_iter().map(forget)).await;

@@ -73,7 +73,7 @@ fn of_thread(owner: OwnerId, thread: &str) -> String {
     format!("{}-{}-{}-{}-{}:{thread}", part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32))
 }
 
-/// Whose a field is.
+/// The owner of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Field {
     Claim(OwnerId),

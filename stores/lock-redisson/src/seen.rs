@@ -1,4 +1,4 @@
-//! Who has a lock: what lies in the server, and what a holder of this library says of itself.
+//! The holder of a lock: what lies in the server, and what a holder of this library says of itself.
 
 use std::time::{Duration, UNIX_EPOCH};
 

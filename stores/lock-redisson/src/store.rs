@@ -22,13 +22,13 @@ use lock_store::types::url::StoreUrl;
 /// Locks in the layout of Redisson's `RLock`, on one server, on the master that sentinels name, or on the masters of a cluster.
 ///
 /// A lock is a hash at exactly the key the user wrote, with a field for its holder. Each claim has a field of its own, so it
-/// never enters twice. Waiters of both libraries hear of a release on one channel, and race: there is no order between them.
+/// never enters twice. Waiters of both libraries hear of a release on one channel, and race in no order.
 /// Fencing tokens are drawn from the clock of [`RedisStore`]; holders in Java draw none. Readers, permits and leases are
 /// refused.
 ///
 /// # Permissions
 ///
-/// Those of [`RedisStore`], `HEXISTS HINCRBY HDEL HLEN HKEYS`, the keys and channels `redisson_lock__channel:*`, and the keys
+/// A user needs those of [`RedisStore`], `HEXISTS HINCRBY HDEL HLEN HKEYS`, the keys and channels `redisson_lock__channel:*`, and the keys
 /// `redisson_unlock_latch:*`.
 ///
 /// ```

@@ -44,7 +44,7 @@ fn main() {
     }
 }
 
-/// What happened so far.
+/// The events so far.
 #[derive(Default)]
 struct Tally {
     ended: AtomicBool,
@@ -74,7 +74,7 @@ fn run(time: Option<Duration>) -> bool {
         worker.env("LOCK_REDISSON_WORKER", server.url()).stdin(Stdio::piped()).spawn().unwrap()
     };
     let mut workers: Vec<Child> = (0..3).map(|_| start()).collect();
-    let (mut rust_killed, mut random) = (0, fastrand_of(7));
+    let (mut rust_killed, mut random) = (0, random_of(7));
     let counts = || [number(&server, "java"), number(&server, "rust")];
     loop {
         thread::sleep(Duration::from_millis(300 + random() % 1500));
@@ -116,7 +116,7 @@ fn run(time: Option<Duration>) -> bool {
 
 /// Drives a process of Java: acquires, reads, writes, releases. Now and then it is killed, and so is the turn that it was in.
 fn java(server: &RedisServer, tally: &Tally, first: Option<Redisson>, seed: u64) {
-    let (mut random, mut process) = (fastrand_of(seed + 1), first);
+    let (mut random, mut process) = (random_of(seed + 1), first);
     while !tally.ended.load(Ordering::Relaxed) {
         let mut redisson = process.take().unwrap_or_else(|| Redisson::start(&server.url(), LEASE).unwrap());
         let dies = random() % 25;
@@ -141,7 +141,7 @@ fn java(server: &RedisServer, tally: &Tally, first: Option<Redisson>, seed: u64)
 }
 
 /// Numbers that look random.
-fn fastrand_of(seed: u64) -> impl FnMut() -> u64 {
+fn random_of(seed: u64) -> impl FnMut() -> u64 {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     move || {
         state ^= state << 13;

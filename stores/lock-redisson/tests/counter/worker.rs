@@ -22,7 +22,7 @@ enum Failure {
     Redis(redis::RedisError),
 }
 
-/// Adds to the counter until it is killed. Whatever fails is tried again: a busy machine loses locks, and answers late.
+/// Adds to the counter until it is killed. A failure is tried again: a busy machine loses locks, and answers late.
 pub(crate) fn work(url: &str) {
     // Ends with the test, however that ends.
     std::thread::spawn(|| {

@@ -51,14 +51,16 @@ pub(crate) fn pttl(server: &RedisServer, key: &str) -> i64 {
     server.command(&["PTTL", key]).int()
 }
 
-/// How often a script was called.
-pub(crate) fn scripts(server: &RedisServer) -> u64 {
+/// How often a command was called, also by scripts.
+pub(crate) fn calls(server: &RedisServer, command: &str) -> u64 {
     let stats = server.command(&["INFO", "commandstats"]).text().to_owned();
-    let calls = |command: &str| {
-        let line = stats.split("\r\n").find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
-        line.map_or(0, |rest| rest.split(',').next().unwrap().parse::<u64>().unwrap())
-    };
-    calls("evalsha") + calls("eval")
+    let line = stats.split("\r\n").find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
+    line.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
+}
+
+/// How often a script was called by its hash, as ours are.
+pub(crate) fn scripts(server: &RedisServer) -> u64 {
+    calls(server, "evalsha")
 }
 
 /// How many clients listen to a channel.
