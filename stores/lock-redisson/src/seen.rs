@@ -49,8 +49,7 @@ impl Seen {
                 return holder.kept();
             }
             Some((_, Field::Redisson { client, thread })) => {
-                let thread = u32::try_from(*thread).unwrap_or(u32::MAX);
-                holder.info = Some(HolderInfo::new(client.as_str(), thread, REDISSON));
+                holder.info = Some(HolderInfo::new(client.as_str(), thread.parse().unwrap_or(0), REDISSON));
             }
             None => {}
         }
@@ -80,7 +79,7 @@ impl Seen {
             }
             Some((field, Field::Redisson { client, thread })) => {
                 (entry.state, entry.mode) = (EntryState::Held, Some(Mode::Exclusive));
-                entry.details = vec![("client", client), ("thread", thread.to_string())];
+                entry.details = vec![("client", client), ("thread", thread)];
                 entry.foreign_value = Some(field.into_bytes());
             }
             _ => {}

@@ -4,6 +4,7 @@
 mod conformance;
 mod fleet;
 mod java;
+mod node;
 mod support;
 mod waiting;
 mod wire;

@@ -80,6 +80,12 @@ pub(crate) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// Names a test that cannot run here, past the harness, which shows nothing of a test that passes.
+pub(crate) fn not_run(why: &str) {
+    let test = std::thread::current().name().unwrap_or_default().to_owned();
+    let _ = writeln!(std::io::stderr(), "NOT RUN: {test}: {why}");
+}
+
 /// A program of Redisson's that takes and releases locks on demand: `lab/proof/peers/java`.
 pub(crate) struct Redisson {
     program: Child,
@@ -93,12 +99,7 @@ impl Redisson {
         let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/peers/java");
         let below = |name: &str| -> PathBuf { peers.join(name) };
         if !below("classes/RedissonPeer.class").exists() {
-            let test = std::thread::current().name().unwrap_or_default().to_owned();
-            // Past the harness, which shows nothing of a test that passes.
-            let _ = writeln!(
-                std::io::stderr(),
-                "NOT RUN: {test}: Redisson is not installed; with Java and Maven: sh scripts/need-redisson.sh"
-            );
+            not_run("Redisson is not installed; with Java and Maven: sh scripts/need-redisson.sh");
             return None;
         }
         let classes = format!("{}:{}", below("classes").display(), below("lib/*").display());
