@@ -98,7 +98,7 @@ impl RedissonStore {
             let now = clock.now();
             let left = end.since(now);
             if left.is_zero() {
-                let text = format!("the server was reached only after {within:?}; it is stalled, or the ttl is too short");
+                let text = format!("the server was reached only after {within:?}; it is stalled, or the ttl too short");
                 return Err(LockError::not_executed(text).with_key(lock));
             }
             let deadline = self.times.deadline(self.redis.lane(lock), now, left);

@@ -41,7 +41,9 @@ impl Inspector for RedissonStore {
             RevokeFrom::Owner(owner) => (names::field(*owner), revoking(*owner, actor, reason)),
             // Only a field that Redisson writes: what this library writes has an owner.
             RevokeFrom::Foreign(value) => match std::str::from_utf8(value) {
-                Ok(field) if matches!(Field::read(field), Some(Field::Redisson { .. })) => (field.to_owned(), String::new()),
+                Ok(field) if matches!(Field::read(field), Some(Field::Redisson { .. })) => {
+                    (field.to_owned(), String::new())
+                }
                 _ => return Ok(Freed::NotHeld),
             },
         };

@@ -11,4 +11,5 @@ mod store;
 
 pub use store::RedissonStore;
 
-lock_store::register_store_scheme!(&["layout=redisson"], |url| RedissonStore::new(url).map(lock_store::AnyBackend::new));
+lock_store::register_store_scheme!(&["layout=redisson"], |url| RedissonStore::new(url)
+    .map(lock_store::AnyBackend::new));

@@ -213,7 +213,7 @@ impl Channels {
             // Its slot has moved, or the user may not listen. The next attempt asks again, where the slot is then.
             self.by_name.lock().remove(name);
             if error.code() != "MOVED" && !self.warned.swap(true, Ordering::Relaxed) {
-                tracing::warn!(channel = name.as_str(), code = error.code(), "a channel of Redisson is refused, so waiters poll");
+                tracing::warn!(channel = name.as_str(), code = error.code(), "a channel is refused, so waiters poll");
             }
         }
         Ok(open)

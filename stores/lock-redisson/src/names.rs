@@ -25,7 +25,7 @@ pub(crate) fn check(lock: &LockKey) -> Result<()> {
         .with_key(lock));
     }
     if name.starts_with(LATCH) || name.starts_with("distributed-lock:") {
-        return Err(LockError::invalid_key("other data of locks lies at such names; choose another name").with_key(lock));
+        return Err(LockError::invalid_key("other data lies at such names; choose another name").with_key(lock));
     }
     Ok(())
 }
@@ -79,10 +79,7 @@ pub(crate) enum Field {
     Claim(OwnerId),
     Kept(OwnerId),
     /// A thread of a client of Redisson. In other languages its id may be any text.
-    Redisson {
-        client: String,
-        thread: String,
-    },
+    Redisson { client: String, thread: String },
 }
 
 impl Field {

@@ -58,7 +58,7 @@ impl Seen {
 
     /// Adds what the holder says of itself, unless somebody else has said it.
     fn describe(&self, owner: OwnerId, holder: &mut Holder) {
-        let Some(rest) = self.about.strip_prefix(&owner.to_hex()).and_then(|rest| rest.strip_prefix('|')) else { return };
+        let Some(rest) = self.about.strip_prefix(&format!("{}|", owner.to_hex())) else { return };
         let parts: Vec<&str> = rest.split('|').collect();
         let [since, _, host, pid, site, lock] = parts.as_slice() else { return };
         holder.since = since.parse().ok().and_then(|ms| UNIX_EPOCH.checked_add(Duration::from_millis(ms)));

@@ -165,6 +165,15 @@ impl LockBackend for RedissonStore {
         }
     }
 
+    async fn requeue(&self, release: &Release, request: &AcquireRequest) -> Result<Attempt> {
+        self.free(release).await.map_err(LockError::before_the_acquire)?;
+        if request.ticket.is_none() {
+            return self.acquire(request).await;
+        }
+        // Waiters of Redisson hear of the release only now. A claim that asked at once would always be first.
+        Ok(Attempt::Held { holder: Holder::unseen() })
+    }
+
     async fn renew(&self, one_lane: &[Claim]) -> Vec<Result<Renewal>> {
         // Polled together, they leave together.
         all(one_lane.iter().map(|claim| self.extend(claim))).await
