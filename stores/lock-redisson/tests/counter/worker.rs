@@ -50,7 +50,7 @@ async fn add_on(url: &str) -> Result<(), Failure> {
         if guard.remaining() > LEASE / 4 {
             let mut write = redis::cmd("EVAL");
             write.arg(WRITE).arg(2).arg("counter").arg("rust").arg(read + 1);
-            write.query_async::<()>(&mut redis).await.map_err(Failure::Redis)?;
+            let _: u64 = write.query_async(&mut redis).await.map_err(Failure::Redis)?;
         }
         guard.release().await.map_err(Failure::Lock)?;
     }
