@@ -6,11 +6,12 @@ default:
 
 # Run every check, as CI does
 check:
+    sh scripts/lint.sh
     sh scripts/test.sh
 
-# Run the tests only
+# Run the tests
 test:
-    sh scripts/test.sh --fast
+    sh scripts/test.sh
 
 # Check that the crates can be published
 package:

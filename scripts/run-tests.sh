@@ -8,7 +8,7 @@ set -eu
 cd "$(dirname "$0")/.."
 
 # Most tests wait for servers or for time and not for a processor, so more of them run at once.
-RUST_TEST_THREADS="${RUST_TEST_THREADS:-6}"
+RUST_TEST_THREADS="${RUST_TEST_THREADS:-10}"
 export RUST_TEST_THREADS
 
 most=3

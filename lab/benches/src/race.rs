@@ -16,6 +16,7 @@ pub(crate) const RAW: &str = "raw";
 pub(crate) const NODELAY: &str = "raw, TCP_NODELAY";
 pub(crate) const RSLOCK: &str = "rslock";
 pub(crate) const TUNED: &str = "rslock, retry 2 ms";
+pub(crate) const DISTKIT: &str = "distkit";
 pub(crate) const LOCAL: &str = "tokio Mutex";
 pub(crate) const OURS: &str = "us";
 pub(crate) const BACKGROUND: &str = "us, background release";

@@ -55,7 +55,7 @@ impl Report {
                 processors: std::thread::available_parallelism().map_or(1, usize::from),
                 system: std::env::consts::OS,
             },
-            contestants: [("us", env!("CARGO_PKG_VERSION")), ("redis-rs", "1.8"), ("rslock", "0.10")],
+            contestants: [("redis-rs", "1.8"), ("rslock", "0.10"), ("distkit", "0.7")],
             server: bench.server().version()?,
             rows: Vec::new(),
         };

@@ -2,20 +2,18 @@
 
 mod access;
 mod contract;
-mod local;
+mod crates;
 mod ours;
 mod raw;
-mod rslock;
 mod store;
 
 use serde::{Deserialize, Serialize};
 
 pub(crate) use access::{Access, Wants};
 pub(crate) use contract::{Contestant, TTL_MS};
-pub(crate) use local::Local;
+pub(crate) use crates::{Distkit, Local, Rslock};
 pub(crate) use ours::Ours;
 pub(crate) use raw::Raw;
-pub(crate) use rslock::Rslock;
 pub(crate) use store::Store;
 
 /// Names a contestant and its settings.
@@ -31,6 +29,8 @@ pub(crate) enum Kind {
         /// The longest pause between two retries; the default of rslock if `None`.
         retry_ms: Option<u64>,
     },
+    /// The mutex of the crate distkit with its defaults.
+    Distkit,
     /// A mutex in this process, without a store.
     Local,
     /// This library with its default settings.

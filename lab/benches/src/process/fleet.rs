@@ -46,12 +46,9 @@ pub(crate) fn run(servers: &mut [Server], port: u16, kind: Kind, work: Work, pac
     std::thread::sleep(clock::until(go.from));
     let (scripts, before) = (server::scripts(servers)?, server::cpu(servers)?);
     let readers: Vec<_> = children.into_iter().map(|child| std::thread::spawn(move || child.account())).collect();
+    let nap = Duration::from_millis(if work.times.is_some() { 5 } else { 10_000 });
     while clock::now() < go.to && !readers.iter().all(std::thread::JoinHandle::is_finished) {
-        std::thread::sleep(clock::until(go.to).min(Duration::from_millis(if work.times.is_some() {
-            5
-        } else {
-            10_000
-        })));
+        std::thread::sleep(clock::until(go.to).min(nap));
     }
     let (after, scripts) = (server::cpu(servers)?, server::scripts(servers)? - scripts);
 

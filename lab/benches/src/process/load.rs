@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::Runtime;
 use tokio::time::sleep;
 
-use crate::contestant::{Access, Contestant, Kind, Local, Ours, Raw, Rslock, Store, Wants};
+use crate::contestant::{Access, Contestant, Distkit, Kind, Local, Ours, Raw, Rslock, Store, Wants};
 use crate::process::record::{self, Record};
 use crate::process::wire::{Go, hear, say};
 use crate::process::work::Work;
@@ -74,6 +74,7 @@ pub(crate) fn run(load: &Load) -> Result<()> {
     match load.kind {
         Kind::Raw { nodelay } => race(&runtime, &[runtime.block_on(Raw::connect(port, nodelay))?], load),
         Kind::Rslock { retry_ms } => race(&runtime, &[Rslock::new(port, retry_ms)], load),
+        Kind::Distkit => race(&runtime, &[runtime.block_on(Distkit::connect(port))?], load),
         Kind::Local => race(&runtime, &[Local::default()], load),
         Kind::Ours { background } => race(&runtime, &ours(&runtime, Store::Server(port), background, load)?, load),
         Kind::Peer { .. } => Err("an adapter has a loop of its own".into()),
@@ -174,7 +175,7 @@ async fn work<C: Contestant>(contestant: C, load: Load, index: u32, notes: Arc<N
     for turn in 0..load.times.unwrap_or(u64::MAX) {
         let key = match u64::from(load.keys_per_task) {
             0 => 0,
-            keys => index_of(u64::from(task) * keys + turn % keys),
+            keys => u32::try_from(u64::from(task) * keys + turn % keys).unwrap_or(u32::MAX),
         };
         name.clear();
         // Writing to a string cannot fail.
@@ -211,8 +212,4 @@ async fn work<C: Contestant>(contestant: C, load: Load, index: u32, notes: Arc<N
             sleep(Duration::from_millis(1)).await;
         }
     }
-}
-
-fn index_of(key: u64) -> u32 {
-    u32::try_from(key).unwrap_or(u32::MAX)
 }

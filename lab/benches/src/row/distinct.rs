@@ -6,13 +6,13 @@ use crate::contestant::Kind;
 use crate::outcome::{Outcome, Target};
 use crate::process::instructions::Instructions;
 use crate::process::work::Work;
-use crate::race::{BACKGROUND, Line, NODELAY, OURS, RAW, RSLOCK, Race};
+use crate::race::{BACKGROUND, DISTKIT, Line, NODELAY, OURS, RAW, RSLOCK, Race};
 use crate::row::{PLAIN, US, rate};
 
 pub(super) fn idle(bench: &mut Bench) -> Result<Outcome> {
     let (mut outcome, work) = (Outcome::default(), Work::distinct(1));
     for (threads, work) in [("current-thread", work), ("multi-thread", work.multi_thread())] {
-        let mut lines = trio(work, bench.port());
+        let mut lines = quartet(work, bench.port());
         lines.push(Line { name: BACKGROUND, kind: Kind::Ours { background: true }, ..lines[0] });
         let mut race = Race::run(bench, &lines)?;
         outcome.targets.extend([
@@ -35,11 +35,12 @@ pub(super) fn many(bench: &mut Bench) -> Result<Outcome> {
         ("64 tasks, multi-thread", few.multi_thread(), 1.3),
         ("1,024 tasks, multi-thread", crowd, 1.5),
     ] {
-        let lines = trio(work, bench.port());
+        let lines = quartet(work, bench.port());
         let mut race = Race::run(bench, &lines)?;
         outcome.targets.extend([
             Target::at_least(format!("rate, us / raw, {about}"), race.ratio(OURS, RAW, rate), 1.0),
             Target::at_least(format!("rate, us / rslock, {about}"), race.ratio(OURS, RSLOCK, rate), of_peer),
+            Target::at_least(format!("rate, us / distkit, {about}"), race.ratio(OURS, DISTKIT, rate), of_peer),
         ]);
         if bench.counter.is_some() && !work.multi_thread {
             race.count_instructions(bench, &lines)?;
@@ -52,7 +53,7 @@ pub(super) fn many(bench: &mut Bench) -> Result<Outcome> {
         outcome.add(about, race);
     }
     let (work, port) = (few.multi_thread(), bench.proxy()?.port);
-    let mut lines = trio(work, port);
+    let mut lines = quartet(work, port);
     lines.push(Line { name: NODELAY, kind: Kind::Raw { nodelay: true }, ..lines[0] });
     let race = Race::run(bench, &lines)?;
     let wait = race.ratio(OURS, RSLOCK, |sample| sample.found.wait_p50_us);
@@ -64,8 +65,8 @@ pub(super) fn many(bench: &mut Bench) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Raw, rslock and this library. Without contention the retry of rslock never happens.
-fn trio(work: Work, port: u16) -> Vec<Line> {
+/// Raw, rslock, distkit and this library. Without contention no retry happens.
+fn quartet(work: Work, port: u16) -> Vec<Line> {
     let line = |name, kind| Line { name, kind, work, port, site: 0 };
-    vec![line(RAW, PLAIN), line(RSLOCK, Kind::Rslock { retry_ms: None }), line(OURS, US)]
+    vec![line(RAW, PLAIN), line(RSLOCK, Kind::Rslock { retry_ms: None }), line(DISTKIT, Kind::Distkit), line(OURS, US)]
 }

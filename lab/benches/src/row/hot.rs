@@ -6,7 +6,7 @@ use crate::contestant::Kind;
 use crate::outcome::{Figure, Outcome, Target};
 use crate::process::fleet::{Sample, count_commands};
 use crate::process::work::Work;
-use crate::race::{LOCAL, Line, OURS, RAW, RSLOCK, Race, TUNED};
+use crate::race::{DISTKIT, LOCAL, Line, OURS, RAW, RSLOCK, Race, TUNED};
 use crate::row::{PLAIN, US, changes, rate, share};
 
 /// The best retry pause of rslock on a hot key, ms.
@@ -25,6 +25,7 @@ pub(super) fn process(bench: &mut Bench) -> Result<Outcome> {
             Target::at_least(format!("owner changes per second, {threads}"), race.median(OURS, changes), reach),
             Target::at_least(format!("owner changes, us / rslock, {threads}"), beside(RSLOCK), 1000.0),
             Target::at_least(format!("owner changes, us / rslock tuned, {threads}"), beside(TUNED), 100.0),
+            Target::at_least(format!("owner changes, us / distkit, {threads}"), beside(DISTKIT), 500.0),
         ]);
         outcome.add(threads, race);
     }
@@ -37,6 +38,7 @@ pub(super) fn fleet(bench: &mut Bench) -> Result<Outcome> {
     let race = Race::run(bench, &contestants(Work::hot(4, 16), bench.port()))?;
     outcome.targets.extend([
         Target::at_least("owner changes, us / rslock, hold 0", race.ratio(OURS, RSLOCK, changes_or_one), 500.0),
+        Target::at_least("owner changes, us / distkit, hold 0", race.ratio(OURS, DISTKIT, changes_or_one), 250.0),
         Target::at_least("share of the poorest process, hold 0", race.median(OURS, share), 0.95),
     ]);
     outcome.add("hold 0", race);
@@ -96,6 +98,7 @@ fn contestants(work: Work, port: u16) -> Vec<Line> {
         line(RAW, PLAIN),
         line(RSLOCK, Kind::Rslock { retry_ms: None }),
         line(TUNED, Kind::Rslock { retry_ms: Some(TUNED_RETRY_MS) }),
+        line(DISTKIT, Kind::Distkit),
         line(OURS, US),
     ]
 }

@@ -5,7 +5,7 @@ use crate::contestant::Kind;
 use crate::outcome::{Figure, Outcome, Target};
 use crate::process::fleet::{Sample, count_commands};
 use crate::process::work::Work;
-use crate::race::{BACKGROUND, Line, OURS, RAW, RSLOCK, Race};
+use crate::race::{BACKGROUND, DISTKIT, Line, OURS, RAW, RSLOCK, Race};
 use crate::row::{PLAIN, US, changes, rate};
 use crate::{Result, peers};
 
@@ -14,9 +14,8 @@ const TOYS: &str = "SET NX";
 
 /// One task alone, and the cost of each of its pairs.
 pub(super) fn lonely(bench: &mut Bench) -> Result<Outcome> {
-    let mut outcome = Outcome::default();
     let lines = lines(bench, Work::distinct(1).multi_thread());
-    table(bench, &mut outcome, "1 task, distinct keys", &lines, rate)?;
+    let mut outcome = table(bench, "1 task, distinct keys", &lines, rate)?;
     for line in &lines {
         let pace = bench.pace;
         let count = count_commands(bench.server(), line.port, line.kind, line.work, pace)?;
@@ -46,34 +45,26 @@ pub(super) fn fleet_holding(bench: &mut Bench) -> Result<Outcome> {
 }
 
 fn one_table(bench: &mut Bench, about: &'static str, work: Work, figure: fn(&Sample) -> f64) -> Result<Outcome> {
-    let mut outcome = Outcome::default();
     let mut lines = lines(bench, work.multi_thread());
     lines.retain(|line| line.name != BACKGROUND);
-    table(bench, &mut outcome, about, &lines, figure)?;
-    Ok(outcome)
+    table(bench, about, &lines, figure)
 }
 
 /// Runs all lines, and compares this library with each of the others.
-fn table(
-    bench: &mut Bench,
-    outcome: &mut Outcome,
-    about: &'static str,
-    lines: &[Line],
-    figure: fn(&Sample) -> f64,
-) -> Result<()> {
-    let race = Race::run(bench, lines)?;
+fn table(bench: &mut Bench, about: &'static str, lines: &[Line], figure: fn(&Sample) -> f64) -> Result<Outcome> {
+    let (mut outcome, race) = (Outcome::default(), Race::run(bench, lines)?);
     for lane in race.lanes.iter().filter(|lane| !lane.name.starts_with(OURS) && lane.name != RAW) {
         let ratio = race.ratio(OURS, lane.name, |sample| figure(sample).max(1.0));
         outcome.targets.push(Target::at_least(format!("us / {}", lane.name), ratio, 1.0));
     }
     outcome.add(about, race);
-    Ok(())
+    Ok(outcome)
 }
 
-/// Raw, rslock, the installed peers, and this library. Prints the peers that are not installed.
+/// Raw, rslock, distkit, the installed peers, and this library. Prints the peers that are not installed.
 fn lines(bench: &Bench, work: Work) -> Vec<Line> {
     let line = |name, kind| Line { name, kind, work, port: bench.port(), site: 0 };
-    let mut lines = vec![line(RAW, PLAIN), line(RSLOCK, Kind::Rslock { retry_ms: None })];
+    let mut lines = vec![line(RAW, PLAIN), line(RSLOCK, Kind::Rslock { retry_ms: None }), line(DISTKIT, Kind::Distkit)];
     for (number, peer) in peers::all().into_iter().enumerate() {
         if peer.store != "one" || peer.name.starts_with(TOYS) {
             continue;

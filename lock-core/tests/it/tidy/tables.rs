@@ -399,7 +399,7 @@ pub(super) const TABLES: &[Layers] = &[
     Layers {
         source: BENCH,
         within: "contestant",
-        modules: &[&["access", "store"], &["contract"], &["local", "ours", "raw", "rslock"]],
+        modules: &[&["access", "store"], &["contract"], &["crates", "ours", "raw"]],
     },
     Layers {
         source: PROOF,
