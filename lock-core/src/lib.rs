@@ -42,13 +42,12 @@
 //! Leases never overlap if the clocks of client and server run at the same rate within one percent, the server's clock
 //! does not jump forward, and the server keeps acknowledged writes. A paused process needs the fencing token.
 //!
-//! Pages: [Tutorial], [Fencing], [Operations], [Troubleshooting], [all pages].
-//!
 //! # Features
 //!
 //! | feature | default | it adds |
 //! |---|---|---|
-//! | `redis` | yes | the Redis store: one server, Sentinel, Cluster, quorum |
+//! | `redis` | yes | the Redis store: one server, Sentinel, Cluster |
+//! | `quorum` | yes | one lock over several independent stores: [`Quorum`] |
 //! | `macros` | yes | `#[distributed_lock]` and `lock_key!` |
 //! | `signal` | yes | [`LockManager::shutdown_on_signal`] |
 //! | `tls` | no | `rediss://` |
@@ -57,12 +56,12 @@
 //! | `serde` | no | [`LockOptions`] from configuration files, a [`lease::Lease`] as text |
 //! | `test-util` | no | the tools for tests, and the conformance suite |
 //!
-// A published crate cannot include files from outside of its folder, so the pages are linked.
-#![doc = concat!("[Tutorial]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/tutorial.md")]
-#![doc = concat!("[Fencing]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/fencing.md")]
-#![doc = concat!("[Operations]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/operations.md")]
-#![doc = concat!("[Troubleshooting]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/troubleshooting.md")]
-#![doc = concat!("[all pages]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/README.md")]
+//! # Pages
+//!
+#![cfg_attr(feature = "macros", doc = "[`guide`] has the pages of this version, from the tutorial to the glossary.")]
+//! [All pages] are in the repository.
+//!
+#![doc = concat!("[All pages]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod api;
@@ -117,3 +116,30 @@ pub use lock_store::{
     SyncReport, Timestamp, Wait, observe_all,
 };
 pub use memory::MemoryStore;
+
+/// The pages of the folder `docs`, as they were when this version was published.
+#[cfg(all(doc, not(doctest), feature = "macros"))]
+pub mod guide {
+    macro_rules! pages {
+        ($($name:ident $file:tt)*) => {
+            $(#[doc = lock_macros::page!($file)] pub mod $name {})*
+        };
+    }
+    pages! {
+        tutorial "tutorial.md"
+        concepts "concepts.md"
+        which_lock "which-lock.md"
+        cookbook "cookbook.md"
+        choosing_a_ttl "choosing-a-ttl.md"
+        leases "leases.md"
+        fencing "fencing.md"
+        keys "keys.md"
+        testing "testing.md"
+        migrations "migrations.md"
+        operations "operations.md"
+        troubleshooting "troubleshooting.md"
+        limits "limits.md"
+        faq "faq.md"
+        glossary "glossary.md"
+    }
+}

@@ -13,6 +13,7 @@ mod function;
 mod key;
 #[cfg(feature = "test-util")]
 mod limit;
+mod page;
 mod returned;
 mod suggest;
 mod template;
@@ -195,6 +196,13 @@ pub fn distributed_lock(arguments: TokenStream, item: TokenStream) -> TokenStrea
 #[proc_macro]
 pub fn lock_key(input: TokenStream) -> TokenStream {
     key::expand(input.into()).unwrap_or_else(syn::Error::into_compile_error).into()
+}
+
+/// The text of a page for rustdoc, whose links work there. The module `guide` of `lock-core` has these pages.
+#[doc(hidden)]
+#[proc_macro]
+pub fn page(name: TokenStream) -> TokenStream {
+    page::expand(name.into()).unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
 /// Fails a test that does not end. It is documented as `lock_testing::limit`.

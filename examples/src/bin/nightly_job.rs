@@ -68,7 +68,7 @@ fn save(folder: &Path, token: FencingToken, lines: &str) -> std::io::Result<Path
 async fn main() -> Result<(), Box<dyn Error>> {
     let folder = env::args_os().nth(1).map_or_else(env::temp_dir, PathBuf::from);
     let locks = LockManager::from_env().await?;
-    locks.clone().install()?;
+    locks.install()?;
     let written = tokio::select! {
         written = write_report(&folder) => written,
         // On SIGTERM or Ctrl-C, a report in progress has five seconds to finish. An unfinished report counts as not run.

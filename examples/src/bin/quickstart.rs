@@ -28,7 +28,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     });
     let locks = LockManager::connect(&url).await?;
     // From here on the attribute finds this manager anywhere in the process.
-    locks.clone().install()?;
+    locks.install()?;
 
     // The two charges of user 42 run one after the other; user 7 does not wait.
     let charges = async { tokio::join!(charge(42, 1_250), charge(42, 300), charge(7, 999)) };

@@ -43,7 +43,7 @@ async fn change_cart(Path(id): Path<u64>) -> String {
 async fn main() -> Result<(), Box<dyn Error>> {
     let metrics = lock_metrics::install()?;
     let locks = LockManager::builder_from_env()?.serve_while_stopping().connect().await?;
-    locks.clone().install()?;
+    locks.install()?;
 
     // The path becomes the key of a cart's lock. A request waits for the lock for at most 5 s, the manager's default.
     let carts = locks.clone();

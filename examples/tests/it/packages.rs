@@ -34,6 +34,7 @@ fn a_package_has_its_licences_and_no_secret_and_no_program_of_the_tests() {
                 if name == "lock-dashboards" { wanted.replace("src", "generate/src") } else { wanted.to_owned() };
             assert!(files.contains(&&*wanted), "{name} lacks {wanted}: {files:?}");
         }
+        assert!(name != "lock-core" || files.contains(&"docs/tutorial.md"), "docs.rs would have no pages: {files:?}");
         for file in files {
             let ending = Path::new(file).extension().unwrap_or_default().to_string_lossy().to_lowercase();
             let bad = ["pem", "key", "crt", "p12", "png"].contains(&ending.as_str());

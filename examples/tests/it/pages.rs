@@ -83,6 +83,20 @@ fn a_page_says_the_same_in_both_languages() {
     }
 }
 
+/// A recipe is read at a glance. Hidden lines do not count.
+#[test]
+#[limit]
+fn each_recipe_of_the_cookbook_is_short() {
+    let page = page("docs/cookbook.md");
+    let recipes: Vec<&str> = page.split("\n## ").skip(1).collect();
+    assert_eq!(recipes.len(), 12);
+    for recipe in recipes {
+        let blocks = blocks(recipe);
+        let lines = blocks.iter().flat_map(|(_, code)| code.lines()).filter(|line| !line.starts_with("# ")).count();
+        assert!((1..=15).contains(&lines), "{lines} lines of code in {:?}", recipe.lines().next());
+    }
+}
+
 /// Where the project lives is set in one place; until it is published, pages say what holds until then.
 #[test]
 #[limit]
@@ -174,6 +188,8 @@ fn every_link_leads_somewhere() {
         [
             "examples/README.md",
             "lab/benches/README.md",
+            "lab/benches/RESULTS.md",
+            "lab/benches/HISTORY.md",
             "lab/servers.md",
             "lab/sources.md",
             "dashboards/README.md",
@@ -314,14 +330,22 @@ fn each_kind_of_error_has_its_section() {
     }
 }
 
-/// docs.rs shows links to the pages, because a published crate cannot include them.
+/// docs.rs shows these pages: the crate has symbolic links to them, and a package has what the links lead to.
 #[test]
 #[limit]
-fn the_pages_on_the_front_page_of_the_crate_exist() {
-    let root = page("lock-core/src/lib.rs");
-    let linked: Vec<&str> = root.split("\"/blob/main/").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
-    assert!(linked.len() >= 5, "{linked:?}");
-    for name in linked {
-        assert!(page(name).starts_with("# "), "{name}");
+fn the_crate_carries_the_pages_that_its_guide_names() {
+    let source = page("lock-core/src/lib.rs");
+    let guide = source.split("    pages! {\n").nth(1).unwrap().split("    }\n").next().unwrap();
+    let mut named: Vec<&str> = guide.lines().map(str::trim).collect();
+    named.sort_unstable();
+    let files = std::fs::read_dir(root().join("lock-core/docs")).unwrap();
+    let mut carried: Vec<String> = files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+    carried.sort_unstable();
+    let module = |file: &String| format!("{} {file:?}", file.trim_end_matches(".md").replace('-', "_"));
+    assert_eq!(named, carried.iter().map(module).collect::<Vec<_>>());
+    assert!(carried.len() > 10, "{carried:?}");
+    for file in carried {
+        assert_eq!(page(&format!("lock-core/docs/{file}")), page(&format!("docs/{file}")), "{file}");
     }
+    assert!(source.contains("\"/blob/main/docs/README.md\"") && !page("docs/README.md").is_empty());
 }

@@ -20,13 +20,13 @@ thread_local! {
 }
 
 impl LockManager {
-    /// Makes this the manager that the attribute finds anywhere in the process.
+    /// Makes this the manager that the attribute finds anywhere in the process. The caller keeps its own handle.
     ///
     /// # Errors
     ///
     /// [`AlreadyInstalled`] if a manager is installed already. That manager stays.
-    pub fn install(self) -> Result<(), AlreadyInstalled> {
-        INSTALLED.set(self).map_err(|_| AlreadyInstalled { _private: () })
+    pub fn install(&self) -> Result<(), AlreadyInstalled> {
+        INSTALLED.set(self.clone()).map_err(|_| AlreadyInstalled { _private: () })
     }
 
     /// Makes this the manager that the attribute finds on this thread, until the guard is dropped.

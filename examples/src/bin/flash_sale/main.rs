@@ -135,7 +135,7 @@ async fn sell(args: &Args, folder: &Path, orders: Vec<Order>, buyers: u32, progr
     let store = if locked { args.store.as_str() } else { "memory://" };
     let locks = LockManager::connect(store).await.context("cannot use the lock store")?;
     locks.observe(stopwatch.clone());
-    locks.clone().install()?;
+    locks.install()?;
 
     let sale = Sale { ledger: Ledger::open(folder), orders, buyers, locked };
     let off = || anyhow!("interrupted, the sale is off");

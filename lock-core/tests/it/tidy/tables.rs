@@ -206,7 +206,7 @@ pub(super) const TABLES: &[Layers] = &[
         source: MACROS,
         within: "",
         modules: &[
-            &["bounds", "expr", "limit", "suggest", "text"],
+            &["bounds", "expr", "limit", "page", "suggest", "text"],
             &["duration", "template"],
             &["args", "returned"],
             &["function", "key"],
