@@ -79,7 +79,10 @@ pub(crate) enum Field {
     Claim(OwnerId),
     Kept(OwnerId),
     /// A thread of a client of Redisson. In other languages its id may be any text.
-    Redisson { client: String, thread: String },
+    Redisson {
+        client: String,
+        thread: String,
+    },
 }
 
 impl Field {
@@ -126,7 +129,8 @@ mod tests {
         for good in ["a", "{a}", "a{b}c", "a}{b}", "{a}}", "a{b"].map(lock) {
             assert_eq!(check(&good).is_ok(), good.as_str() != "a{b", "{good}");
         }
-        for bad in ["a{", "{}", "{}a{b}", "a}", "}", "redisson_unlock_latch:{a}:b", "distributed-lock:clock"].map(lock) {
+        for bad in ["a{", "{}", "{}a{b}", "a}", "}", "redisson_unlock_latch:{a}:b", "distributed-lock:clock"].map(lock)
+        {
             assert!(check(&bad).is_err(), "{bad}");
         }
     }

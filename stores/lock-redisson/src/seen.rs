@@ -127,12 +127,19 @@ mod tests {
     fn a_java_holder_is_named_by_its_client_and_thread_and_can_be_named_to_take_its_lock_away() {
         let field = "8743c9c0-0795-4907-87fd-6c719a6b4586:42";
         let found = seen(-1, "", &["mode", field]);
-        assert_eq!(found.holder().to_string(), "Redisson (pid 42 on 8743c9c0-0795-4907-87fd-6c719a6b4586), without a lease");
+        assert_eq!(
+            found.holder().to_string(),
+            "Redisson (pid 42 on 8743c9c0-0795-4907-87fd-6c719a6b4586), without a lease"
+        );
         let entry = found.entry(key());
         assert_eq!((entry.state, entry.is_without_ttl()), (EntryState::Held, true));
         assert_eq!(entry.foreign_value.as_deref(), Some(field.as_bytes()));
         assert_eq!(entry.details, [("client", field[..36].to_owned()), ("thread", "42".to_owned())]);
-        assert_eq!((entry.holder.site(), entry.held_for), ("Redisson", None), "since when it has the lock is not known");
+        assert_eq!(
+            (entry.holder.site(), entry.held_for),
+            ("Redisson", None),
+            "since when it has the lock is not known"
+        );
     }
 
     #[test]

@@ -29,10 +29,7 @@ async fn a_walk_lists_holders_of_both_kinds_and_no_other_hash() {
     }
     found.sort_by(|one, other| one.key.as_str().cmp(other.key.as_str()));
     let told: Vec<_> = found.iter().map(|entry| (entry.key.as_str(), entry.state, entry.holder.site())).collect();
-    assert_eq!(
-        told,
-        [("fleet:java", EntryState::Held, "Redisson"), ("fleet:ours", EntryState::Held, "shop::charge")]
-    );
+    assert_eq!(told, [("fleet:java", EntryState::Held, "Redisson"), ("fleet:ours", EntryState::Held, "shop::charge")]);
     assert_eq!(found[0].details, [("client", JAVA[..36].to_owned()), ("thread", "42".to_owned())]);
 }
 

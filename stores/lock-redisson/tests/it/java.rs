@@ -6,9 +6,7 @@ use lock_core::{LockManager, LossReason, ReleaseOutcome, Renew};
 use lock_testing::{RedisCluster, RedisSentinels, RedisServer, Stopwatch, limit};
 use tokio::task::spawn_blocking;
 
-use crate::support::{
-    MS, PATIENCE, Redisson, SECOND, eventually, exists, in_layout, listeners, locks, pttl, scripts,
-};
+use crate::support::{MS, PATIENCE, Redisson, SECOND, eventually, exists, in_layout, listeners, locks, pttl, scripts};
 
 /// How long Redisson's watchdog lets a lock live. It is not waited for unless a test says so.
 const LONG: Duration = Duration::from_secs(60);
@@ -125,8 +123,11 @@ async fn in_a_cluster_they_meet_on_the_sharded_channels_that_redisson_chooses() 
     let Some(redisson) = Redisson::start(&nodes.join(","), LONG) else { return };
     let locks = locks(&format!("{}?redisson_publish=sharded", cluster.url()));
     let key: &'static str = cluster.key_on(1, "stock").leak();
-    let channel =
-        if key.contains('{') { format!("redisson_lock__channel:{key}") } else { format!("redisson_lock__channel:{{{key}}}") };
+    let channel = if key.contains('{') {
+        format!("redisson_lock__channel:{key}")
+    } else {
+        format!("redisson_lock__channel:{{{key}}}")
+    };
     both_ways(&cluster.masters()[1], &locks, redisson, key, &channel, true).await;
 }
 
