@@ -2,7 +2,7 @@
 
 use std::io::Read as _;
 
-use lock_core::{LockError, LockManager};
+use lock_core::LockManager;
 use lock_testing::RedisServer;
 use redis::aio::MultiplexedConnection;
 
@@ -16,11 +16,7 @@ pub(crate) fn write(server: &RedisServer, number: u64, kind: &str) {
     server.command(&["EVAL", WRITE, "2", "counter", kind, &number.to_string()]);
 }
 
-#[derive(Debug)]
-enum Failure {
-    Lock(LockError),
-    Redis(redis::RedisError),
-}
+type Failure = Box<dyn std::error::Error>;
 
 /// Adds to the counter until it is killed. A failure is tried again: a busy machine loses locks, and answers late.
 pub(crate) fn work(url: &str) {
@@ -33,26 +29,26 @@ pub(crate) fn work(url: &str) {
     runtime.block_on(async {
         loop {
             if let Err(error) = add_on(url).await {
-                eprintln!("process {} tries again: {error:?}", std::process::id());
+                eprintln!("process {} tries again: {error}", std::process::id());
             }
         }
     });
 }
 
 async fn add_on(url: &str) -> Result<(), Failure> {
-    let locks = LockManager::connect(&in_layout(url)).await.map_err(Failure::Lock)?;
-    let client = redis::Client::open(url).map_err(Failure::Redis)?;
-    let mut redis = client.get_multiplexed_async_connection().await.map_err(Failure::Redis)?;
+    let locks = LockManager::connect(&in_layout(url)).await?;
+    let client = redis::Client::open(url)?;
+    let mut redis = client.get_multiplexed_async_connection().await?;
     loop {
-        let guard = locks.lock("k").with_ttl(LEASE).with_wait(20 * SECOND).await.map_err(Failure::Lock)?;
-        let read = read(&mut redis).await.map_err(Failure::Redis)?;
+        let guard = locks.lock("k").with_ttl(LEASE).with_wait(20 * SECOND).await?;
+        let read = read(&mut redis).await?;
         // A lease that is nearly over may be over when the server executes the write.
         if guard.remaining() > LEASE / 4 {
             let mut write = redis::cmd("EVAL");
             write.arg(WRITE).arg(2).arg("counter").arg("rust").arg(read + 1);
-            let _: u64 = write.query_async(&mut redis).await.map_err(Failure::Redis)?;
+            let _: u64 = write.query_async(&mut redis).await?;
         }
-        guard.release().await.map_err(Failure::Lock)?;
+        guard.release().await?;
     }
 }
 

@@ -133,5 +133,5 @@ async fn a_waiter_that_gives_up_leaves_nothing_behind() {
     assert!(error.to_string().contains("Redisson (pid 42 on 8743c9c0"), "{error}");
     assert!(pttl(&server, "k") > 50_000);
     java_frees(&server, "k");
-    assert!(locks.lock("k").try_acquire().await.unwrap().is_some());
+    drop(locks.lock("k").await.unwrap());
 }
