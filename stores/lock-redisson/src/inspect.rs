@@ -41,7 +41,7 @@ impl Inspector for RedissonStore {
             RevokeFrom::Owner(owner) => (names::field(*owner), revoking(*owner, actor, reason)),
             // Only a field that Redisson writes: what this library writes has an owner.
             RevokeFrom::Foreign(value) => match std::str::from_utf8(value) {
-                Ok(field) if matches!(Field::read(field), Some(Field::Redisson { .. })) => {
+                Ok(field) if matches!(Field::read(field), Some(Field::Redisson(..))) => {
                     (field.to_owned(), String::new())
                 }
                 _ => return Ok(Freed::NotHeld),

@@ -78,11 +78,8 @@ fn of_thread(owner: OwnerId, thread: &str) -> String {
 pub(crate) enum Field {
     Claim(OwnerId),
     Kept(OwnerId),
-    /// A thread of a client of Redisson. In other languages its id may be any text.
-    Redisson {
-        client: String,
-        thread: String,
-    },
+    /// A client of Redisson, and its thread, whose id may be any text in other languages.
+    Redisson(String, String),
 }
 
 impl Field {
@@ -94,7 +91,7 @@ impl Field {
         Some(match thread {
             CLAIM => Self::Claim(owner),
             KEPT => Self::Kept(owner),
-            _ => Self::Redisson { client: client.to_owned(), thread: thread.to_owned() },
+            _ => Self::Redisson(client.to_owned(), thread.to_owned()),
         })
     }
 }
@@ -141,7 +138,7 @@ mod tests {
         assert_eq!(Field::read(&field(owner)), Some(Field::Claim(owner)));
         assert_eq!(Field::read(&kept(owner)), Some(Field::Kept(owner)));
         let client = "8743c9c0-0795-4907-87fd-6c719a6b4586";
-        let java = Field::Redisson { client: client.to_owned(), thread: "42".to_owned() };
+        let java = Field::Redisson(client.to_owned(), "42".to_owned());
         assert_eq!(Field::read(&format!("{client}:42")), Some(java));
         for no in ["mode", client, "a:1", &format!("{}:1", client.replace('-', ""))] {
             assert_eq!(Field::read(no), None, "{no}");

@@ -63,7 +63,7 @@ pub(crate) fn step<'a>(
 ) -> Step<'a, Told> {
     let call = move |_: &Keys, clock: &str| {
         let all: Vec<&str> = keys.iter().map(String::as_str).chain([clock]).collect();
-        words.iter().fold(Eval::new(script, all), |call, word| call.arg(word))
+        words.iter().fold(Eval::new(script, all), Eval::arg)
     };
     let mut step = Step::new(op, lock, call, Told::read);
     step.is_missing = |told| told.rest.is_empty();

@@ -48,7 +48,7 @@ impl Seen {
                 self.describe(*owner, &mut holder);
                 return holder.kept();
             }
-            Some((_, Field::Redisson { client, thread })) => {
+            Some((_, Field::Redisson(client, thread))) => {
                 holder.info = Some(HolderInfo::new(client.as_str(), thread.parse().unwrap_or(0), REDISSON));
             }
             None => {}
@@ -77,7 +77,7 @@ impl Seen {
                 let ttl = self.about.split('|').nth(2).and_then(|ttl| ttl.parse().ok());
                 entry.ttl = ttl.map(Duration::from_millis);
             }
-            Some((field, Field::Redisson { client, thread })) => {
+            Some((field, Field::Redisson(client, thread))) => {
                 (entry.state, entry.mode) = (EntryState::Held, Some(Mode::Exclusive));
                 entry.details = vec![("client", client), ("thread", thread)];
                 entry.foreign_value = Some(field.into_bytes());
