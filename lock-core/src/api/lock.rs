@@ -141,7 +141,7 @@ impl LockRequest {
     ///
     /// The message says who holds the lock, since when, how many claims are before this one, and how much of the wait is
     /// left. Each message costs one look at the store. The look delays no grant, and if it fails, the message says so.
-    /// `tell` runs in the waiting task, so it must not block. A process looks at most 100 times a second, so a crowd of
+    /// `tell` runs in the waiting task, so it must not block. A process looks at most ten times a second, so a crowd of
     /// waiters gets fewer messages. Without the feature `inspect`, Redis does not say how many claims are before this one.
     ///
     /// Each message is also a `tracing` event (`lock.waiting`, level `INFO`), and is passed to

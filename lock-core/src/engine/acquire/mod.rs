@@ -13,6 +13,7 @@ use tracing::{Instrument as _, Span};
 
 use crate::engine::acquire::pauses::{again_at, poll_pause};
 use crate::engine::acquire::turn::{Start, guest_of};
+use crate::engine::acquire::waiting::Telling;
 use crate::engine::claim::spec::LockSpec;
 use crate::engine::claim::{Carried, ClaimAnswer, ClaimGuard, Handoff, LocalPlace, Success, retire};
 use crate::engine::context;
@@ -24,7 +25,6 @@ use crate::engine::hold::owned::{HolderRole, OwnedHold};
 use crate::engine::lease::{Lease, deadline_of};
 use crate::engine::report::trace;
 use crate::engine::shared::{Engine, Interrupted, PendingEntry};
-use lock_store::contract::backend::BoxFuture;
 use lock_store::contract::event::{GrantPath, LockEventKind};
 use lock_store::types::error::{LockError, LockErrorKind, Result};
 use lock_store::types::fencing::FencingToken;
@@ -80,9 +80,7 @@ pub(crate) struct Acquire {
     started: Timestamp,
     /// The end of the one budget that all stages of waiting share.
     until: Timestamp,
-    /// When the next message about this wait is due, and the one that is being put together.
-    tell_at: Timestamp,
-    telling: Option<BoxFuture<'static, ()>>,
+    telling: Telling,
     /// The last holder that was seen.
     holder: Option<Holder>,
     /// Why the last command to the store failed, if it did.
@@ -100,8 +98,8 @@ impl Acquire {
     fn new(handle: Arc<EngineHandle>, spec: LockSpec) -> Self {
         let (span, never) = (Span::none(), Timestamp::NEVER);
         let (holder, out_of_reach, claiming, under_way, nested) = (None, None, None, false, false);
-        let (started, until, tell_at, telling) = (never, never, never, None);
-        Self { handle, spec, span, started, until, tell_at, telling, holder, out_of_reach, under_way, claiming, nested }
+        let (started, until, telling) = (never, never, Telling::default());
+        Self { handle, spec, span, started, until, telling, holder, out_of_reach, under_way, claiming, nested }
     }
 
     /// Prepares an acquire whose budget begins now.
@@ -122,7 +120,7 @@ impl Acquire {
             Some(Duration::ZERO) => self.started.after(self.spec.options.command_timeout()),
             Some(limit) => self.started.after(limit),
         };
-        self.tell_at = self.started.after(waiting::FIRST);
+        self.telling.at = self.started.after(waiting::FIRST);
         // A request that does not wait cannot be part of a deadlock, so its lock order is not recorded.
         if self.spec.options.wait != Wait::None && self.spec.events.origin.order.is_some() {
             context::each_held(self.engine().identity(), |hold| self.spec.events.note_order(&hold.events));

@@ -76,7 +76,7 @@ impl Acquire {
         // The waiter is dropped only after the holder was read below: with its last waiter the queue forgets the
         // holder.
         let turn = loop {
-            let at = self.until.min(self.tell_at);
+            let at = self.until.min(self.telling.at);
             match beside(&mut self.telling, self.handle.called(at, self.spec.accepted, &mut waiter)).await {
                 Err(Interrupted::TimedOut) if at < self.until => self.tell(waiter.holder(), None),
                 turn => break turn,

@@ -28,19 +28,35 @@ const LATER: Duration = Duration::from_secs(60);
 /// How long a look may take. After that the message says that nothing is known.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The time between two looks of this process, a little more than a hundredth of a second.
-const APART: Duration = Duration::from_micros(10_100);
+/// The time between two looks of this process. A look reads the whole queue of its lock.
+const APART: Duration = Duration::from_millis(100);
+
+/// The next message about a wait.
+pub(super) struct Telling {
+    /// When it is due.
+    pub(super) at: Timestamp,
+    /// Whether a turn of this process is reserved for it.
+    may_look: bool,
+    /// The message that is being put together.
+    message: Option<BoxFuture<'static, ()>>,
+}
+
+impl Default for Telling {
+    fn default() -> Self {
+        Self { at: Timestamp::NEVER, may_look: false, message: None }
+    }
+}
 
 /// Awaits one stage of a wait. Meanwhile the message that is due is put together.
-pub(super) async fn beside<T>(telling: &mut Option<BoxFuture<'static, ()>>, stage: impl Future<Output = T>) -> T {
+pub(super) async fn beside<T>(telling: &mut Telling, stage: impl Future<Output = T>) -> T {
     let mut stage = pin!(stage);
-    if let Some(tell) = telling {
+    if let Some(tell) = &mut telling.message {
         tokio::select! {
             biased;
             done = &mut stage => return done,
             () = tell => {}
         }
-        *telling = None;
+        telling.message = None;
     }
     stage.await
 }
@@ -58,11 +74,12 @@ impl Acquire {
             return guard.ask(&self.spec, (now, self.until)).await;
         }
         loop {
+            let tell_at = self.telling.at;
             tokio::select! {
                 biased;
                 answer = beside(&mut self.telling, guard.ask(&self.spec, (now, self.until))) => return answer,
                 // The command stays in flight, and its answer is awaited again.
-                () = self.handle.engine.timer.sleep_long(now, self.tell_at) => {}
+                () = self.handle.engine.timer.sleep_long(now, tell_at) => {}
             }
             self.tell(None, Some(guard.owner()));
         }
@@ -75,8 +92,9 @@ impl Acquire {
         until: Timestamp,
     ) -> Result<Option<(Success, Timestamp)>, Interrupted> {
         loop {
-            match beside(&mut self.telling, guard.listen(&self.spec, until.min(self.tell_at))).await {
-                Err(Interrupted::TimedOut) if self.tell_at < until => self.tell(None, Some(guard.owner())),
+            let tell_at = self.telling.at;
+            match beside(&mut self.telling, guard.listen(&self.spec, until.min(tell_at))).await {
+                Err(Interrupted::TimedOut) if tell_at < until => self.tell(None, Some(guard.owner())),
                 heard => return heard,
             }
         }
@@ -92,19 +110,23 @@ impl Acquire {
             || tracing::enabled!(target: "lock_core", tracing::Level::INFO);
         // A candidate for a role does not wait for a lock to become free.
         if !heard || self.spec.options.wait == Wait::None || events.purpose == Purpose::Leadership {
-            self.tell_at = Timestamp::NEVER;
+            self.telling.at = Timestamp::NEVER;
             return;
         }
         // A holder of this process is known without a look.
         let here = hint.filter(|hint| matches!(hint, HolderHint::Here(_))).and_then(|hint| hint.describe(now));
-        if here.is_none() && !self.engine().clock.take_turn(APART) {
-            // In a crowd of waiters some messages come late.
-            self.tell_at = now.after(jitter(Duration::ZERO, FIRST * 2));
-            return;
+        if here.is_none() && !std::mem::take(&mut self.telling.may_look) {
+            // In a crowd of waiters some messages come late, and others are left out. A waiter that asked for its turn again and again
+            // would cost more than the looks.
+            match self.engine().clock.reserve_turn(APART, LATER) {
+                Some(turn) if turn <= now => {}
+                Some(turn) => return (self.telling.at, self.telling.may_look) = (turn, true),
+                None => return self.telling.at = now.after(jitter(LATER / 2, LATER)),
+            }
         }
         let (engine, caller, started, until) = (Arc::clone(self.engine()), self.spec.caller, self.started, self.until);
-        self.tell_at = if now.since(started) < SECOND { started.after(SECOND) } else { now.after(LATER) };
-        self.telling = Some(Box::pin(async move {
+        self.telling.at = if now.since(started) < SECOND { started.after(SECOND) } else { now.after(LATER) };
+        self.telling.message = Some(Box::pin(async move {
             let looked = match here {
                 Some(holder) => Ok((Some(holder), None, None)),
                 None => look(&engine, &events.key, caller, owner).await,

@@ -5,7 +5,7 @@ use lock_postgres::PostgresStore;
 use lock_store::{Freed, Release, Renewal};
 use lock_testing::{PostgresServer, limit};
 
-use crate::support::{LONG, claim, granted, on_runtime};
+use crate::support::{LONG, claim, granted, on_runtime, with_tables};
 
 /// Counts how often the server has executed a call: under a name, or as text.
 fn executed(server: &PostgresServer, name: &str, call: &str) -> usize {
@@ -95,4 +95,16 @@ fn a_call_whose_statement_was_thrown_away_is_sent_anew() {
         pair(&store, "no name is free").await;
         assert_eq!(executed(&server, "<unnamed>", "acquire_v1"), unnamed + 2);
     });
+}
+
+/// A function that claims more than its parts do is called instead, for each row.
+#[test]
+#[limit]
+fn a_small_function_becomes_a_part_of_the_statement_that_uses_it() {
+    let server = with_tables(PostgresServer::shared());
+    for call in ["span(ttl_ms)", "ends(until, ttl_ms, since)", "draw(token, token, since)", "presence_v1(key)"] {
+        let plan = server.run(&format!("EXPLAIN VERBOSE SELECT lock_core.{call} FROM lock_core.lock"));
+        let (name, _) = call.split_once('(').unwrap();
+        assert!(!plan.contains(&format!("{name}(")), "{plan}");
+    }
 }

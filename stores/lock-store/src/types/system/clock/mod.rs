@@ -161,14 +161,16 @@ impl Clock {
         Self(Source::Runtime(Arc::new(RuntimeClock { handle, origin, next_turn: AtomicU64::new(0) })))
     }
 
-    /// Returns whether `apart` has passed since the last `true`. All users of the machine's clock share their turns.
+    /// Reserves the next turn, which is `apart` after the one before, and returns its time. `None` if that is later than
+    /// `within` from now. All users of the machine's clock share their turns.
     #[doc(hidden)]
     #[must_use]
-    pub fn take_turn(&self, apart: Duration) -> bool {
+    pub fn reserve_turn(&self, apart: Duration, within: Duration) -> Option<Timestamp> {
         static SHARED: AtomicU64 = AtomicU64::new(0);
         let (now, next) = (self.now(), if let Source::Runtime(clock) = &self.0 { &clock.next_turn } else { &SHARED });
-        let after = |next| (next <= now.0).then(|| now.after(apart).0);
-        next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, after).is_ok()
+        let turn = |next: u64| Timestamp(next.max(now.0));
+        let after = |next| (turn(next) <= now.after(within)).then(|| turn(next).after(apart).0);
+        next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, after).ok().map(turn)
     }
 
     /// Returns the present time.
