@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 . scripts/lib/install.sh
 
 peers=$(pwd)/target/peers
-mkdir -p "$peers/java"
+mkdir -p "$peers"
 
 has() {
     for program in $1; do
@@ -19,16 +19,7 @@ if has go "redsync, redislock, rueidislock and advisory locks"; then
     (cd lab/proof/peers/go && try go build -o "$peers/" ./redsync ./redislock ./rueidislock ./advisory)
 fi
 
-if has "javac mvn" Redisson; then
-    # Maven downloads from Maven Central, unless ~/.m2/settings.xml or MAVEN_ARGS names a mirror.
-    if ! cmp -s lab/proof/peers/java/pom.xml "$peers/java/pom.xml"; then
-        rm -rf "$peers/java/lib"
-        (cd lab/proof/peers/java && try mvn -q -B org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies \
-            -DincludeScope=runtime "-DoutputDirectory=$peers/java/lib")
-        cp lab/proof/peers/java/pom.xml "$peers/java/pom.xml"
-    fi
-    javac -cp "$peers/java/lib/*" -d "$peers/java/classes" lab/proof/peers/java/*.java
-fi
+sh scripts/need-redisson.sh
 
 (cd lab/proof/peers/pg_lease && try cargo build --locked --quiet --release --target-dir "$peers/build")
 ln -sf build/release/pg_lease build/release/pg_lease_race "$peers/"

@@ -35,7 +35,8 @@ impl LockManager {
     #[must_use]
     pub fn parts(&self) -> Parts {
         let engine = self.engine();
-        Parts { backend: Arc::clone(&engine.backend), inbox: engine.inbox.clone(), queues: engine.queues }
+        let queues = engine.backend.capabilities().queue;
+        Parts { backend: Arc::clone(&engine.backend), inbox: engine.inbox.clone(), queues }
     }
 
     /// Creates a manager in memory that uses the clock of the current tokio runtime.

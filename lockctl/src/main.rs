@@ -25,6 +25,8 @@ use lock_core::inspect::FleetReader;
 use lock_core::{LockError, LockErrorKind, LockKey};
 #[cfg(feature = "postgres")]
 use lock_postgres as _; // enters the scheme
+#[cfg(feature = "redisson")]
+use lock_redisson as _; // enters the layout
 
 use crate::args::{Action, Args, Expected, generate};
 use crate::commands::{

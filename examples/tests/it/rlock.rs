@@ -28,7 +28,7 @@ impl Redisson {
         let below = |name: &str| -> PathBuf { peers.join(name) };
         if !below("classes/RedissonPeer.class").exists() {
             eprintln!(
-                "Redisson is not installed, so its tests are not run; with Java and Maven: sh scripts/need-peers.sh"
+                "Redisson is not installed, so its tests are not run; with Java and Maven: sh scripts/need-redisson.sh"
             );
             return None;
         }

@@ -22,6 +22,8 @@ mod others;
 mod postgres;
 mod program;
 mod quorum;
+#[cfg(feature = "redisson")]
+mod redisson;
 #[cfg(target_os = "linux")]
 mod run;
 mod safety;

@@ -11,6 +11,8 @@ mod error;
 #[cfg(feature = "inspect")]
 #[doc(hidden)]
 pub mod inspect;
+#[doc(hidden)]
+pub mod layout;
 mod masters;
 mod on_drop;
 mod protocol;

@@ -15,6 +15,11 @@ final class Lines {
         boolean held();
 
         void release();
+
+        /** Takes a lock away from whoever has it, if the library can. */
+        default void force(String key) {
+            throw new UnsupportedOperationException("force");
+        }
     }
 
     private Lines() {}
@@ -44,7 +49,11 @@ final class Lines {
                 case "held":
                     return "{\"held\": " + lock.held() + "}";
                 default:
-                    lock.release();
+                    if (order.contains("\"force\"")) {
+                        lock.force(text(order, "force"));
+                    } else {
+                        lock.release();
+                    }
                     return "{\"released\": true}";
             }
         } catch (Exception error) {

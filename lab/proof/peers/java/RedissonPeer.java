@@ -54,11 +54,22 @@ final class RedissonPeer implements Lines.Lock {
         lock.unlock();
     }
 
+    @Override
+    public void force(String key) {
+        client.getLock(key).forceUnlock();
+    }
+
     public static void main(String[] words) throws Exception {
         Config config = new Config();
         // The watchdog renews every third of this time.
         config.setLockWatchdogTimeout(Long.parseLong(words[words.length - 1]));
-        config.useSingleServer().setAddress(words[words.length - 2]);
+        String address = words[words.length - 2];
+        if (address.contains(",")) {
+            // In a cluster since Redis 7 its messages are sharded, unless a setting says otherwise.
+            config.useClusterServers().addNodeAddress(address.split(","));
+        } else {
+            config.useSingleServer().setAddress(address);
+        }
         RedissonClient client = Redisson.create(config);
         Lines.serve("Redisson 4.7.0 " + words[0], () -> new RedissonPeer(client, words[0]));
     }

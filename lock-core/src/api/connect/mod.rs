@@ -191,6 +191,15 @@ fn at(url: &str) -> Result<LockManagerBuilder> {
 pub(crate) fn open(mut url: StoreUrl) -> Result<(AnyBackend, Option<String>)> {
     let key_prefix = url.take_key_prefix()?;
     let has = |names: &[&str]| url.parameters().any(|(name, _)| names.contains(&name));
+    if let Some((_, layout)) = url.parameters().find(|(name, _)| *name == "layout") {
+        let store = opened(&format!("layout={layout}"), &url.to_text()).unwrap_or_else(|| {
+            Err(LockError::misconfigured(
+                "this program has no store of the layout that the URL names; for layout=redisson add lock-redisson to the \
+                 dependencies in Cargo.toml, and the line use lock_redisson as _; to main.rs",
+            ))
+        });
+        return Ok((store?, key_prefix));
+    }
     let store = match url.scheme() {
         "" => {
             let error = LockError::misconfigured(

@@ -51,7 +51,9 @@ impl Topology {
     pub async fn read(url: &str) -> Result<Self> {
         let mut url = StoreUrl::read(url);
         if !url.is_quorum() {
-            url.take_key_prefix()?;
+            for other in ["key_prefix", "layout", "redisson_publish"] {
+                url.take(other)?;
+            }
             let store = RedisStore::read(url)?;
             let (kind, servers) = of_store(&store).await?;
             return Ok(Self { kind, durability: store.durability(), majority: None, servers });

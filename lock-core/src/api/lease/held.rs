@@ -53,8 +53,7 @@ impl Lease {
         let (engine, now, within) = (locks.engine_here()?, wall_clock(), command_timeout(self.ttl));
         let asked = Arc::clone(&engine.backend).renew(vec![self.claim(locks)]);
         let command = Box::pin(async move {
-            let no_answer = || Err(LockError::unavailable("the store gave no answer"));
-            asked.await.pop().unwrap_or_else(no_answer)
+            asked.await.pop().unwrap_or_else(|| Err(LockError::unavailable("the store gave no answer")))
         });
         let Some(lease) = engine.send("renew", &self.key, within, command).await?.lease(self.ttl) else {
             return Err(LockError::lost(self.loss(now)).with_key(&self.key));

@@ -142,8 +142,7 @@ impl Lease {
             // A grant that came through the queue is short, or locks end with a session. The lease is renewed after a
             // third of its time, well before it ends.
             Some(_) => now.after(deadline.since(now) / 3),
-            // A fixed lease was promised in full. It is therefore renewed now, and again only if the store gives it in
-            // parts.
+            // A fixed lease was promised in full. It is renewed now, and again if the store gives it in parts.
             None => now,
         };
         if beginning.push_loss {

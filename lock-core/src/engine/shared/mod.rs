@@ -44,8 +44,8 @@ pub(crate) struct Engine {
     pub(crate) timer: Arc<Timer<Lease>>,
     pub(crate) grants: Arc<Grants>,
     pub(crate) inbox: Inbox,
-    /// Whether the store queues waiters.
-    pub(crate) queues: bool,
+    /// Whether the store tells waiters when to ask again.
+    pub(crate) wakes: bool,
     /// When sleeping claims ask again.
     pub(crate) ticks: Ticks,
     /// The limits of local hand-offs.
@@ -104,7 +104,7 @@ impl Engine {
         let (jobs, job_queue) = unbounded_channel();
         let (inbox, messages) = Inbox::new(Arc::clone(&observers));
         let engine = Self {
-            queues: backend.capabilities().queue,
+            wakes: backend.capabilities().queue || backend.capabilities().wakes,
             ticks: Ticks::default(),
             timer: Arc::new(Timer::new(clock.clone(), batch)),
             backend,

@@ -237,7 +237,6 @@ pub(crate) async fn extend(engine: &Arc<Engine>, lease: &Arc<Lease>, by: Duratio
     let command = engine.route(Caller::Async, Box::pin(async move { Ok(renew.await) }));
     let mut answers = engine.bounded("renew", key, sent_at.after(lease.command_timeout()), command).await?;
     let answer = answers.pop().unwrap_or_else(|| Err(LockError::unavailable("the store gave no answer")));
-    let now = engine.clock.now();
     let Some(given) = answer.map_err(|error| error.with_key(key))?.lease(by) else {
         end(engine, lease, engine.loss_by_others(lease));
         return Ok(());
@@ -246,7 +245,7 @@ pub(crate) async fn extend(engine: &Arc<Engine>, lease: &Arc<Lease>, by: Duratio
         let why = format!("the store keeps a lock for {given:?} without its process, not {by:?}; use another store");
         return Err(LockError::misconfigured(why).with_key(key));
     }
-    let mut state = lease.state();
+    let (mut state, now) = (lease.state(), engine.clock.now());
     if lease.raise(&state, now, sent_at, given) && given < by {
         lease.plan(&mut state, sent_at, [by, given]);
         arm(engine, lease, &mut state, now);

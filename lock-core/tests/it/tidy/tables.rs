@@ -19,6 +19,7 @@ pub(super) const METRICS: &str = "../lock-metrics/src";
 pub(super) const MACROS: &str = "../lock-macros/src";
 pub(super) const LOCKCTL: &str = "../lockctl/src";
 pub(super) const POSTGRES: &str = "../stores/lock-postgres/src";
+pub(super) const REDISSON: &str = "../stores/lock-redisson/src";
 pub(super) const GENERATE: &str = "../dashboards/generate/src";
 pub(super) const BENCH: &str = "../lab/benches/src";
 pub(super) const PROOF: &str = "../lab/proof/src";
@@ -125,7 +126,7 @@ pub(super) const TABLES: &[Layers] = &[
             &["cluster"],
             // The store itself: its parts are written for it.
             &["masters"],
-            &["builder doctor inspect lib"],
+            &["builder doctor inspect layout lib"],
         ],
     },
     Layers { source: REDIS, within: "protocol", modules: &[&["clock", "value"], &["keys"], &["steps"]] },
@@ -311,6 +312,11 @@ pub(super) const TABLES: &[Layers] = &[
         source: GENERATE,
         within: "",
         modules: &[&["generate", "runbooks"], &["installation"], &["lib"], &["main"]],
+    },
+    Layers {
+        source: REDISSON,
+        within: "",
+        modules: &[&["listen", "names", "scripts"], &["seen"], &["calls inspect store"], &["lib"]],
     },
     Layers {
         source: POSTGRES,

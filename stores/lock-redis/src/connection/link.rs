@@ -233,7 +233,7 @@ impl Link {
 }
 
 /// Waits until the server to talk to is at another address.
-async fn moved(moves: Option<watch::Receiver<u64>>) {
+pub async fn moved(moves: Option<watch::Receiver<u64>>) {
     match moves {
         Some(mut moves) => drop(moves.changed().await),
         None => pending().await,

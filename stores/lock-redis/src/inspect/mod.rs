@@ -78,7 +78,7 @@ impl Inspector for RedisStore {
 }
 
 impl RedisStore {
-    fn servers(&self) -> &Servers {
+    pub(crate) fn servers(&self) -> &Servers {
         self.servers.get_or_init(|| Servers::of(&self.masters))
     }
 }

@@ -38,32 +38,43 @@ struct Cluster {
 }
 
 impl Servers {
-    /// Reads the next keys of a walk.
+    /// Reads the next locks of a walk.
+    pub(super) async fn page(&self, prefix: &str, limit: u32, after: Option<&ScanPosition>) -> Result<ScanPage> {
+        let (server, mut page, Names { locks, jobs, marks, .. }) = self.names(("string", prefix), limit, after).await?;
+        page.entries = self.read(&server, &locks).await?.into_iter().filter_map(super::Found::entry).collect();
+        page.jobs = records::jobs(self, &server, &jobs).await?;
+        page.done = records::marks(self, &server, &marks).await?;
+        Ok(page)
+    }
+
+    /// Reads the next keys of a type that are below a prefix.
     ///
     /// When all masters of a cluster have been read, those that took over slots meanwhile, or are doing so, are read again.
-    pub(super) async fn page(&self, prefix: &str, limit: u32, after: Option<&ScanPosition>) -> Result<ScanPage> {
+    pub(crate) async fn names(
+        &self,
+        of: (&str, &str),
+        limit: u32,
+        after: Option<&ScanPosition>,
+    ) -> Result<(Arc<Node>, ScanPage, Names)> {
         let at = match after.and_then(ScanPosition::get::<Position>) {
             Some(position) => position.clone(),
             None => self.begin().await?,
         };
         let Position { server, cursor, cluster } = at;
-        let Names { next, locks, jobs, marks } = within(&server, "scan", names(&server, cursor, prefix, limit)).await?;
-        let below = |names: Vec<LockKey>| -> Vec<LockKey> {
-            names.into_iter().filter(|name| name.as_str().starts_with(prefix)).collect()
-        };
+        let mut found = within(&server, "scan", names(&server, cursor, of, limit)).await?;
+        let is_below = |lock: &LockKey| lock.as_str().starts_with(of.1);
+        found.locks.retain(is_below);
+        found.jobs.retain(is_below);
+        found.marks.retain(|(lock, _)| is_below(lock));
         let mut page = ScanPage::new(server.name());
-        page.entries = self.read(&server, &below(locks)).await?.into_iter().filter_map(super::Found::entry).collect();
-        page.jobs = records::jobs(self, &server, &below(jobs)).await?;
-        let marks = marks.into_iter().filter(|(lock, _)| lock.as_str().starts_with(prefix)).collect::<Vec<_>>();
-        page.done = records::marks(self, &server, &marks).await?;
         page.visited = u64::from(limit);
         page.next = match cluster {
-            cluster if next > 0 => Some(Position { server, cursor: next, cluster }),
+            cluster if found.next > 0 => Some(Position { server: Arc::clone(&server), cursor: found.next, cluster }),
             Some(cluster) => self.next_master(cluster).await?,
             None => None,
         }
         .map(ScanPosition::new);
-        Ok(page)
+        Ok((server, page, found))
     }
 
     async fn begin(&self) -> Result<Position> {
@@ -94,9 +105,9 @@ impl Servers {
 }
 
 /// Reads the names of keys, of which some only contain the prefix.
-async fn names(server: &Node, cursor: u64, prefix: &str, limit: u32) -> Result<Names> {
+async fn names(server: &Node, cursor: u64, (of, prefix): (&str, &str), limit: u32) -> Result<Names> {
     let mut command = redis::cmd("SCAN");
-    command.arg(cursor).arg("COUNT").arg(limit).arg("TYPE").arg("string");
+    command.arg(cursor).arg("COUNT").arg(limit).arg("TYPE").arg(of);
     if !prefix.is_empty() {
         // The name of what lies beside a lock mostly begins with a brace.
         command.arg("MATCH").arg(format!("*{}*", literal(prefix)));
@@ -107,11 +118,11 @@ async fn names(server: &Node, cursor: u64, prefix: &str, limit: u32) -> Result<N
 }
 
 /// The keys that a server names in one answer.
-struct Names {
+pub(crate) struct Names {
     /// Where to continue.
     next: u64,
     /// Keys that locks can have.
-    locks: Vec<LockKey>,
+    pub(crate) locks: Vec<LockKey>,
     /// The keys of the locks of jobs whose records lie there.
     jobs: Vec<LockKey>,
     /// The keys of the locks, and the versions, of the marks that lie there.

@@ -13,27 +13,30 @@ const SEQUENCE: u64 = 1 << 13;
 
 /// The id of an entry of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Draw {
+pub struct Draw {
     pub(crate) ms: u64,
     pub(crate) seq: u64,
 }
 
 impl Draw {
     /// Reads `ms-seq`.
-    pub(crate) fn read(id: &[u8]) -> Option<Self> {
+    #[must_use]
+    pub fn read(id: &[u8]) -> Option<Self> {
         let (ms, seq) = std::str::from_utf8(id).ok()?.split_once('-')?;
         Some(Self { ms: ms.parse().ok()?, seq: seq.parse().ok()? })
     }
 
     /// Returns the draw from which a token was made.
-    pub(crate) fn of(token: FencingToken) -> Self {
+    #[must_use]
+    pub fn of(token: FencingToken) -> Self {
         let numbers = token.get() / FencingToken::PER_GRANT;
         Self { ms: numbers / SEQUENCE, seq: numbers % SEQUENCE }
     }
 
     /// Makes the first of the grant's 128 tokens. `None` if it would exceed 63 bits or collide with a
     /// token of another millisecond.
-    pub(crate) fn token(self) -> Option<FencingToken> {
+    #[must_use]
+    pub fn token(self) -> Option<FencingToken> {
         let fits = self.ms < 1 << 43 && self.seq < SEQUENCE;
         fits.then(|| FencingToken::new((self.ms * SEQUENCE + self.seq) * FencingToken::PER_GRANT))
     }

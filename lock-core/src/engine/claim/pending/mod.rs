@@ -199,7 +199,7 @@ impl PendingClaim {
                 if error.is_ambiguous() {
                     self.unsettled_until = self.unsettled_until.max(Some(settled_at));
                 }
-                if self.listener.is_none() && engine.queues && spec.options.wait != Wait::None {
+                if self.listener.is_none() && engine.wakes && spec.options.wait != Wait::None {
                     // The listener tells when the connection is back. The claim is then sent again before its pause
                     // ends.
                     self.listener = Some(engine.grants.listen(self.claim.owner));
@@ -265,7 +265,7 @@ impl PendingClaim {
         let engine = Arc::clone(&self.engine);
         self.failovers = engine.failovers(&self.claim.key);
         let mut request = self.request(spec, sent_at, limit);
-        let may_wait = engine.queues && spec.options.wait != Wait::None && engine.inbox.is_open();
+        let may_wait = engine.wakes && spec.options.wait != Wait::None && engine.inbox.is_open();
         request.tentative = may_wait
             && self.sends == 1
             && self.retiring.is_none()

@@ -40,7 +40,7 @@ use lock_store::types::error::{LockError, Result};
 use lock_store::types::key::LockKey;
 
 /// How companion names end.
-const COMPANIONS: [&str; 5] = ["queue", "waiters", "blocked", "fence", JOB];
+const COMPANIONS: [&str; 6] = ["queue", "waiters", "blocked", "fence", JOB, "about"];
 
 /// How the name of the record of a job ends.
 const JOB: &str = "job";
@@ -58,7 +58,7 @@ pub(crate) const CLOCK: &str = "distributed-lock:clock";
 pub(crate) const INBOX: &str = "distributed-lock:inbox:";
 
 /// The channel on which every process learns which locks an operator took away.
-pub(crate) const REVOKED: &str = "distributed-lock:inbox:revoked";
+pub const REVOKED: &str = "distributed-lock:inbox:revoked";
 
 /// Names the channel on which a process receives its grants.
 pub(crate) fn inbox_channel(id: &str) -> String {
@@ -78,7 +78,7 @@ pub(crate) fn slot_of_inbox(channel: &[u8]) -> Option<u16> {
 
 /// The Redis keys of one lock.
 #[derive(Clone, Debug)]
-pub(crate) struct Keys {
+pub struct Keys {
     /// The lock: the user's key.
     lock: LockKey,
     queue: String,

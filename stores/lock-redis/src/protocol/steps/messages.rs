@@ -38,7 +38,8 @@ pub(crate) fn called(message: &[u8]) -> Option<OwnerId> {
 
 /// Writes the message that an operator takes a lock away.
 #[cfg(any(test, feature = "inspect"))]
-pub(crate) fn revoking(owner: OwnerId, actor: &str, reason: &str) -> String {
+#[must_use]
+pub fn revoking(owner: OwnerId, actor: &str, reason: &str) -> String {
     format!("{}|{}|{reason}", owner.to_hex(), actor.replace('|', "_"))
 }
 

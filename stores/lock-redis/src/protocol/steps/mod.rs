@@ -28,6 +28,7 @@ pub(crate) use beside::job::note_run;
 pub(crate) use beside::job::read_job;
 #[cfg(test)]
 pub(crate) use beside::job::read_job_of;
+pub use lib::CLOCK as CLOCK_LUA;
 pub(crate) use lock::acquire::{Acquire, Acquired};
 pub(crate) use lock::holder::read_holder;
 pub(crate) use lock::native::{Taken, draw, read_taken, take};
@@ -37,14 +38,15 @@ pub(crate) use lock::release::{release_foreign, try_out_at};
 pub(crate) use lock::renew::{Unrenewed, renew, unrenewed};
 pub(crate) use member::vote::{VoteAnswer, read_lists, read_vote, remember, vote, vouch};
 #[cfg(any(test, feature = "inspect"))]
-pub(crate) use messages::revoking;
+pub use messages::revoking;
 pub(crate) use messages::{called, granted, revocation, wanted};
 pub(crate) use several::acquire_all::{AcquireAll, AcquiredAll};
 pub(crate) use several::batch::{NodeCall, NodeTake, has_failed, read_attempt, read_batch};
 pub(crate) use several::places::{confirm, read_confirmed, whereabouts};
 
 /// Reads an answer of PTTL: -1 is a key that never expires.
-pub(crate) fn time_left(millis: i64) -> Option<Duration> {
+#[must_use]
+pub fn time_left(millis: i64) -> Option<Duration> {
     u64::try_from(millis).ok().map(Duration::from_millis)
 }
 

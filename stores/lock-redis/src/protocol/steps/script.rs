@@ -10,7 +10,7 @@ pub(crate) type Part = &'static str;
 
 /// A script and the SHA-1 by which the server remembers it.
 #[derive(Debug)]
-pub(crate) struct Script {
+pub struct Script {
     /// The Lua text, sent when the server does not know the hash.
     pub(crate) text: String,
     /// Its SHA-1, in 40 hexadecimal digits.
@@ -20,7 +20,8 @@ pub(crate) struct Script {
 impl Script {
     /// Puts a script together. Constant text: data reaches a script only as a key or an argument. Lines of comments are for
     /// those who read the files, and are not sent.
-    pub(crate) fn new(parts: &[&[Part]]) -> Self {
+    #[must_use]
+    pub fn new(parts: &[&[Part]]) -> Self {
         let lines = parts.concat().into_iter().flat_map(str::lines);
         let code = lines.filter(|line| !line.trim_start().starts_with("--")).flat_map(|line| [line, "\n"]);
         let text = with_constants(&code.collect::<String>());
@@ -50,14 +51,14 @@ fn with_constants(text: &str) -> String {
 
 /// One call of a script: keys, then arguments.
 #[derive(Debug)]
-pub(crate) struct Eval {
+pub struct Eval {
     script: &'static Script,
     command: Cmd,
 }
 
 impl Eval {
     /// Begins a call with its keys. The arguments are added to the command after them.
-    pub(crate) fn new<'a>(
+    pub fn new<'a>(
         script: &'static Script,
         keys: impl IntoIterator<Item = &'a str, IntoIter: ExactSizeIterator>,
     ) -> Self {
@@ -78,7 +79,8 @@ impl Eval {
     }
 
     /// Adds a word.
-    pub(crate) fn arg(mut self, word: impl ToRedisArgs) -> Self {
+    #[must_use]
+    pub fn arg(mut self, word: impl ToRedisArgs) -> Self {
         self.command.arg(word);
         self
     }

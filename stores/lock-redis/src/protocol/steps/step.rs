@@ -15,7 +15,8 @@ use lock_store::types::options::command_timeout;
 pub(crate) const READ_WITHIN: Duration = Duration::from_secs(1);
 
 /// One step with one lock on the server. A store runs it at the server that has the lock.
-pub(crate) struct Step<'a, A> {
+#[expect(missing_debug_implementations, reason = "it is made of closures")]
+pub struct Step<'a, A> {
     /// Its name in errors.
     pub(crate) op: &'static str,
     /// The lock that it is about.
@@ -23,13 +24,13 @@ pub(crate) struct Step<'a, A> {
     /// The version that it is about, if it is.
     pub(crate) version: Option<&'a JobVersion>,
     /// The claim that it is about, if its work counts only once it has arrived wherever the claim wants it.
-    pub(crate) claim: Option<&'a Claim>,
+    pub claim: Option<&'a Claim>,
     /// How long it may take to find the server that has the lock, and have its answer.
-    pub(crate) within: Duration,
+    pub within: Duration,
     /// Whether it renews a lease, which waits behind nothing else.
-    pub(crate) renews: bool,
+    pub renews: bool,
     /// Whether an answer says that something is missing. It counts only if a master gave it: a replica may not know of it.
-    pub(crate) is_missing: fn(&A) -> bool,
+    pub is_missing: fn(&A) -> bool,
     pub(crate) call: Box<CallOf<'a>>,
     pub(crate) read: Box<ReadOf<'a, A>>,
 }
@@ -41,7 +42,8 @@ type CallOf<'a> = dyn Fn(&Keys, &str) -> Eval + Send + Sync + 'a;
 type ReadOf<'a, A> = dyn Fn(&Value) -> Read<A> + Send + Sync + 'a;
 
 impl<'a, A> Step<'a, A> {
-    pub(crate) fn new(
+    /// Makes a step of a name about a lock.
+    pub fn new(
         op: &'static str,
         lock: &'a LockKey,
         call: impl Fn(&Keys, &str) -> Eval + Send + Sync + 'a,
@@ -68,7 +70,7 @@ pub(crate) type Read<T> = Result<T, Unread>;
 
 /// Why an answer says nothing of what was asked.
 #[derive(Debug)]
-pub(crate) enum Unread {
+pub enum Unread {
     /// It cannot be read.
     Nonsense,
     /// It is the text of an error.

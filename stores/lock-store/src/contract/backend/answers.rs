@@ -87,8 +87,7 @@ pub enum AttemptAll {
 pub enum Renewal {
     /// The lease runs for its whole ttl from now.
     Renewed,
-    /// The lease runs for this time from now, which is less than the ttl: the lock ends with a session. See
-    /// [`LockBackend`](crate::LockBackend#locks-that-end-with-a-session).
+    /// The lease runs for this time from now. It [ends with a session](crate::LockBackend#locks-that-end-with-a-session).
     RenewedFor(Duration),
     /// Renewed, and a waiter exists for the shared lock. The process should let no other caller in under this claim.
     Wanted,

@@ -251,9 +251,8 @@ macro_rules! has_parts {
 /// ```
 /// use lock_store::Capabilities;
 ///
-/// // A store that other processes share, and that grants to its waiters in order. Its locks may be shared.
-/// let mut known = Capabilities::polled().with_queue();
-/// known.modes = true;
+/// // A store that other processes share, and that grants to its waiters in order.
+/// let known = Capabilities::polled().with_queue();
 /// assert!(known.queue && known.shared && !known.push_loss);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -261,6 +260,8 @@ macro_rules! has_parts {
 pub struct Capabilities {
     /// The store queues waiters and grants in order of arrival. Otherwise waiters poll.
     pub queue: bool,
+    /// The store tells waiters when to ask again, in no order. A store with a queue does that too.
+    pub wakes: bool,
     /// The store reports when another client changes a renewed lease, by [`Inbox::suspect`]. Leases are then renewed first
     /// soon after they are granted. May turn false while the store is in use, if a server refuses to report.
     pub push_loss: bool,
@@ -279,9 +280,8 @@ pub struct Capabilities {
 impl Capabilities {
     /// Describes a store whose waiters poll.
     #[must_use]
-    pub const fn polled() -> Self {
-        let (min_lease, lease_step) = (Duration::ZERO, Duration::ZERO);
-        Self { queue: false, push_loss: false, shared: true, modes: false, durability: false, min_lease, lease_step }
+    pub fn polled() -> Self {
+        Self { shared: true, ..Self::default() }
     }
 
     /// Adds that the store queues waiters and grants to them in order.

@@ -142,7 +142,8 @@ impl LockError {
     }
 
     /// Returns the error of an acquire that was not sent, because the release before it failed.
-    pub(crate) fn before_the_acquire(self) -> Self {
+    #[must_use]
+    pub fn before_the_acquire(self) -> Self {
         let text =
             format!("the lock was not requested, because the previous claim could not be ended: {}", self.0.message);
         self.edit(|inner| inner.message = text.into())

@@ -6,7 +6,7 @@
 use crate::protocol::steps::script::Part;
 
 /// Draws tokens.
-pub(crate) const CLOCK: Part = include_str!("clock.lua");
+pub const CLOCK: Part = include_str!("clock.lua");
 
 /// Reads and writes one lock.
 pub(crate) const LOCK: Part = include_str!("lock.lua");
