@@ -14,8 +14,10 @@ use crate::function::Function;
 pub(super) fn block(parts: &Parts<'_>, function: &Function) -> TokenStream {
     let (span, private) = (Span::mixed_site(), parts.private());
     let (fake_return, user_body) = (parts.fake_return(), body(function));
+    // In the user's source, as the closure of `closure` is.
+    let block = quote_spanned!(function.body_span=> async move { #fake_return #user_body });
     // Boxed, because a block pinned in place would hold large arguments twice.
-    let inner = quote_spanned!(span=> #private::boxed(async move { #fake_return #user_body }));
+    let inner = quote_spanned!(span=> #private::boxed(#block));
     let steps = steps(parts, &inner);
     quote_spanned!(span=> { #steps })
 }

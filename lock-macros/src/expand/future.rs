@@ -6,20 +6,20 @@ use syn::visit_mut::{VisitMut, visit_type_mut};
 use syn::{GenericArgument, Lifetime, Type, TypeParamBound};
 
 use super::asynchronous::steps;
-use super::parts::{Parts, body};
+use super::parts::{Parts, closure};
 use crate::function::Function;
 
 /// Returns the block of a function that returns a future. All of its statements run under the lock.
 pub(super) fn block(parts: &Parts<'_>, function: &Function, boxed: bool) -> TokenStream {
     let (span, private) = (Span::mixed_site(), parts.private());
-    let (fake_return, user_body, output) = (parts.fake_return(), body(function), &parts.returned);
+    let (fake_return, output) = (parts.fake_return(), &parts.returned);
     let arrow = boxed.then(|| {
         let returned = with_inferred_lifetimes(function.returned());
         quote_spanned!(span=> -> #returned)
     });
-    let inner = quote_spanned!(span=>
-        #private::boxed(async move { #private::future_of::<#output, _>(move || #arrow #user_body).await })
-    );
+    let closure = closure(function, &arrow.unwrap_or_default());
+    let inner =
+        quote_spanned!(span=> #private::boxed(async move { #private::future_of::<#output, _>(#closure).await }));
     let steps = steps(parts, &inner);
     let whole = quote_spanned!(span=> async move { #fake_return #steps });
     if boxed { quote_spanned!(span=> { #private::boxed(#whole) }) } else { quote_spanned!(span=> { #whole }) }

@@ -300,6 +300,13 @@ pub(super) fn body(function: &Function) -> TokenStream {
     quote_spanned!(span=> { #body })
 }
 
+/// Returns the user's body as a closure. The compiler names the variables of a closure or a block, for example of one
+/// that moved, only if all of it is in the user's source.
+pub(super) fn closure(function: &Function, arrow: &TokenStream) -> TokenStream {
+    let body = &function.body;
+    quote_spanned!(function.body_span=> move || #arrow { #body })
+}
+
 fn known(option: &Option<Arg<DurationArg>>) -> TokenStream {
     match option.as_ref().and_then(|option| option.value.known()) {
         Some(value) => {

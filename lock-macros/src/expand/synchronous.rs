@@ -6,7 +6,7 @@ use syn::Type;
 use syn::spanned::Spanned;
 
 use super::enter::enter;
-use super::parts::{Parts, body};
+use super::parts::{Parts, closure};
 use super::refusal::answer;
 use crate::args::Action;
 use crate::function::Function;
@@ -15,7 +15,7 @@ use crate::returned::has_opaque;
 /// Returns the block of a plain function: blocking acquire, the body as a closure, release.
 pub(super) fn block(parts: &Parts<'_>, function: &Function) -> TokenStream {
     let (span, private) = (Span::mixed_site(), parts.private());
-    let (enter, name_guard, user_body) = (enter(parts, false), parts.name_guard(), body(function));
+    let (enter, name_guard) = (enter(parts, false), parts.name_guard());
     let returned = &parts.returned;
     let never = matches!(returned, Type::Never(_));
     let probe = (!never && !has_opaque(&function.returned())).then(|| {
@@ -25,8 +25,9 @@ pub(super) fn block(parts: &Parts<'_>, function: &Function) -> TokenStream {
             #private::synchronous(#private::Probe::<#returned>::new().verdict());
         })
     });
+    let closure = closure(function, &quote_spanned!(span=> -> #returned));
     // Passed directly, so that the compiler treats it as an `FnOnce` and borrows can leave it.
-    let run = quote_spanned!(span=> #private::call(&__guard, move || -> #returned #user_body));
+    let run = quote_spanned!(span=> #private::call(&__guard, #closure));
     let on_lost = parts.on_lost(Action::Error);
     let answer = answer(parts, &on_lost);
     let output = quote_spanned!(span=> ::core::option::Option::Some(&__out));

@@ -10,7 +10,7 @@ use super::{files, is_test, source_of};
 /// The folder of each crate, and its lines of Rust, Lua, SQL, shell and Python outside of tests.
 const BUDGETS: [(&str, usize); 14] = [
     ("lock-core", 15_300),
-    ("lock-macros", 3_340),
+    ("lock-macros", 3_350),
     ("lock-metrics", 6_600),
     ("lockctl", 5_400),
     ("stores/lock-store", 7_000),
@@ -20,7 +20,7 @@ const BUDGETS: [(&str, usize); 14] = [
     ("stores/lock-redisson", 1_200),
     ("testing/lock-testing", 5_100),
     ("dashboards", 2_500),
-    ("examples", 3_360),
+    ("examples", 3_350),
     ("lab/benches", 4_600),
     ("lab/proof", 7_600),
 ];
