@@ -34,8 +34,7 @@ impl LockManager {
     #[doc(hidden)]
     #[must_use]
     pub fn parts(&self) -> Parts {
-        let engine = self.engine();
-        let queues = engine.backend.capabilities().queue;
+        let (engine, queues) = (self.engine(), self.engine().backend.capabilities().queue);
         Parts { backend: Arc::clone(&engine.backend), inbox: engine.inbox.clone(), queues }
     }
 

@@ -187,8 +187,7 @@ impl LeaseRequest {
         } else if !(MIN_FIXED_TTL..=MAX_TTL).contains(&ttl) {
             format!("a lease of {ttl:?} is out of bounds; use between {MIN_FIXED_TTL:?} and 30 days")
         } else if !self.request.manager.engine().backend.capabilities().queue {
-            "leases need a store with a queue, which a quorum and layout=redisson do not have; use one Redis server, Sentinel, \
-             a cluster, PostgreSQL or memory"
+            "leases need a store with a queue, unlike a quorum and layout=redisson; use Redis, PostgreSQL or memory"
                 .to_owned()
         } else {
             let tag = LeaseTag::of(&key, &self.holder);

@@ -191,16 +191,8 @@ fn at(url: &str) -> Result<LockManagerBuilder> {
 pub(crate) fn open(mut url: StoreUrl) -> Result<(AnyBackend, Option<String>)> {
     let key_prefix = url.take_key_prefix()?;
     let has = |names: &[&str]| url.parameters().any(|(name, _)| names.contains(&name));
-    if let Some((_, layout)) = url.parameters().find(|(name, _)| *name == "layout") {
-        let store = opened(&format!("layout={layout}"), &url.to_text()).unwrap_or_else(|| {
-            Err(LockError::misconfigured(
-                "this program has no store of the layout that the URL names; for layout=redisson add lock-redisson to the \
-                 dependencies in Cargo.toml, and the line use lock_redisson as _; to main.rs",
-            ))
-        });
-        return Ok((store?, key_prefix));
-    }
-    let store = match url.scheme() {
+    let layout = url.parameters().find(|(name, _)| *name == "layout").map(|(name, value)| format!("{name}={value}"));
+    let store = match layout.as_deref().unwrap_or(url.scheme()) {
         "" => {
             let error = LockError::misconfigured(
                 "the URL of the store has no scheme; write redis://host:6379, or memory:// for locks of this process only",
@@ -240,14 +232,14 @@ pub(crate) fn open(mut url: StoreUrl) -> Result<(AnyBackend, Option<String>)> {
     Ok((store, key_prefix))
 }
 
-/// Explains why a scheme does not name a store. The text is not repeated: before the colon there may be a user and a
-/// password.
+/// Explains why a scheme or a layout does not name a store. The text is not repeated: it may have a password.
 fn unknown(scheme: &str) -> LockError {
     LockError::misconfigured(match scheme {
         "postgres" | "postgresql" => {
             "this program has no store for postgres://; add lock-postgres to the dependencies in Cargo.toml, and the line \
              use lock_postgres as _; to main.rs"
         }
+        _ if scheme.starts_with("layout=") => "for layout=redisson add lock-redisson and use lock_redisson as _;",
         _ => {
             "the URL of the store begins with an unknown scheme; use memory://, redis://host:6379 (Redis or Valkey), \
              rediss://…, redis+unix:///path, redis+sentinel://host:26379/service, redis+cluster://host,… or \

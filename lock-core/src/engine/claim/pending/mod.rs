@@ -200,8 +200,7 @@ impl PendingClaim {
                     self.unsettled_until = self.unsettled_until.max(Some(settled_at));
                 }
                 if self.listener.is_none() && engine.wakes && spec.options.wait != Wait::None {
-                    // The listener tells when the connection is back. The claim is then sent again before its pause
-                    // ends.
+                    // It tells when the connection is back. The claim is then sent again before its pause ends.
                     self.listener = Some(engine.grants.listen(self.claim.owner));
                 }
                 Err(error)
