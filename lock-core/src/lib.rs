@@ -121,25 +121,12 @@ pub use memory::MemoryStore;
 #[cfg(all(doc, not(doctest), feature = "macros"))]
 pub mod guide {
     macro_rules! pages {
-        ($($name:ident $file:tt)*) => {
-            $(#[doc = lock_macros::page!($file)] pub mod $name {})*
-        };
+        ($($name:ident $file:tt)*) => { $(#[doc = lock_macros::page!($file)] pub mod $name {})* };
     }
     pages! {
-        tutorial "tutorial.md"
-        concepts "concepts.md"
-        which_lock "which-lock.md"
-        cookbook "cookbook.md"
-        choosing_a_ttl "choosing-a-ttl.md"
-        leases "leases.md"
-        fencing "fencing.md"
-        keys "keys.md"
-        testing "testing.md"
-        migrations "migrations.md"
-        operations "operations.md"
-        troubleshooting "troubleshooting.md"
-        limits "limits.md"
-        faq "faq.md"
-        glossary "glossary.md"
+        tutorial "tutorial.md" concepts "concepts.md" which_lock "which-lock.md" cookbook "cookbook.md"
+        choosing_a_ttl "choosing-a-ttl.md" leases "leases.md" fencing "fencing.md" keys "keys.md" testing "testing.md"
+        migrations "migrations.md" operations "operations.md" troubleshooting "troubleshooting.md"
+        limits "limits.md" faq "faq.md" glossary "glossary.md"
     }
 }
