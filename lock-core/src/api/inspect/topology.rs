@@ -51,7 +51,8 @@ impl Topology {
     pub async fn read(url: &str) -> Result<Self> {
         let mut url = StoreUrl::read(url);
         if !url.is_quorum() {
-            ["key_prefix", "layout", "redisson_publish"].iter().try_for_each(|other| url.take(other).map(drop))?;
+            url.take_key_prefix()?;
+            ["layout", "redisson_publish"].iter().try_for_each(|other| url.take(other).map(drop))?;
             let store = RedisStore::read(url)?;
             let (kind, servers) = of_store(&store).await?;
             return Ok(Self { kind, durability: store.durability(), majority: None, servers });
