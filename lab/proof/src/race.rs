@@ -114,11 +114,12 @@ impl Racer {
         }
     }
 
-    /// Orders the racer to write and commit, and waits for its confirmation.
+    /// Orders the racer to write and commit, and waits until it has. pg_lease may drop the work between its commit and its
+    /// confirmation, and then begins it anew.
     fn write(&mut self) -> Result<(), String> {
         let input = self.process.stdin.as_mut().ok_or("it has no input")?;
         writeln!(input).map_err(|error| format!("the {} has ended: {error}", self.name))?;
-        self.says_one_of(&["committed"]).map(drop)
+        self.says_one_of(&["committed", "looked"]).map(drop)
     }
 }
 
