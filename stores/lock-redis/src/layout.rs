@@ -5,7 +5,7 @@ use tokio::sync::{mpsc::UnboundedReceiver, watch};
 
 use crate::RedisStore;
 use crate::connection::greeting::Opened;
-pub use crate::connection::link::moved;
+pub use crate::connection::link::{ServerTime, moved};
 pub use crate::protocol::clock::Draw;
 pub use crate::protocol::keys::{Keys, REVOKED};
 #[cfg(any(test, feature = "inspect"))]

@@ -10,7 +10,7 @@ use crate::names;
 use crate::scripts::{ACQUIRE, FORGET, READ, RELEASE, RENEW, Told, step};
 use crate::seen::{Seen, about};
 use crate::store::RedissonStore;
-use lock_redis::layout::{Draw, Step};
+use lock_redis::layout::{Draw, ServerTime, Step};
 use lock_store::contract::backend::{AcquireRequest, Attempt, Claim, Freed, LockBackend as _, Release, Renewal};
 use lock_store::types::error::{LockError, Result};
 use lock_store::types::key::LockKey;
@@ -26,21 +26,19 @@ const LATCH_KEPT: Duration = Duration::from_secs(20);
 /// How many unanswered unlocks and spent latches are remembered: more than are ever in flight.
 const MOST: usize = 4096;
 
-/// The time of each server, by its lane. An estimate is never late: it counts from the receipt of an answer.
+/// The time of each server, by its lane.
 #[derive(Debug, Default)]
-pub(crate) struct Times(Mutex<HashMap<u16, (u64, Timestamp)>>);
+pub(crate) struct Times(Mutex<HashMap<u16, ServerTime>>);
 
 impl Times {
     fn note(&self, lane: u16, micros: u64, received: Timestamp) {
-        self.0.lock().insert(lane, (micros, received));
+        let mut times = self.0.lock();
+        times.entry(lane).or_insert_with(|| ServerTime::new(micros, received)).observe(micros, received);
     }
 
-    /// Returns the server time, in us, after which a command sent now must not be executed. Without an estimate the answer brings
-    /// the time.
+    /// Returns the deadline of a command as its server reads it. 0 before the first answer, which brings the time.
     fn deadline(&self, lane: u16, now: Timestamp, within: Duration) -> u64 {
-        let Some((micros, received)) = self.0.lock().get(&lane).copied() else { return 0 };
-        let later = (now.since(received) + within).as_micros();
-        micros.saturating_add(u64::try_from(later).unwrap_or(u64::MAX))
+        self.0.lock().get(&lane).map_or(0, |time| time.deadline(now, within))
     }
 }
 

@@ -276,7 +276,7 @@ const READING_KEPT: Duration = Duration::from_secs(10);
 /// lags by the way back. A deadline computed from it is therefore never later than intended,
 /// however long the answer took. At worst the server calls it stale, and reports its time.
 #[derive(Debug)]
-pub(crate) struct ServerTime(Mutex<Reading>);
+pub struct ServerTime(Mutex<Reading>);
 
 #[derive(Clone, Copy, Debug)]
 struct Reading {
@@ -294,13 +294,15 @@ impl Reading {
 }
 
 impl ServerTime {
-    pub(crate) fn new(micros: u64, received: Timestamp) -> Self {
+    /// Begins with one reading of the server's clock, in µs.
+    #[must_use]
+    pub fn new(micros: u64, received: Timestamp) -> Self {
         Self(Mutex::new(Reading { micros, received }))
     }
 
     /// Takes a new reading into account: a tighter one at once, any other when the old one is old,
     /// since the two clocks drift, and the server's may be set back.
-    pub(crate) fn observe(&self, micros: u64, received: Timestamp) {
+    pub fn observe(&self, micros: u64, received: Timestamp) {
         let mut reading = self.0.lock();
         if micros > reading.at(received) || received.since(reading.received) > READING_KEPT {
             *reading = Reading { micros, received };
@@ -313,7 +315,8 @@ impl ServerTime {
     }
 
     /// Returns the server time, in µs, after which a command sent now must not be executed.
-    pub(crate) fn deadline(&self, now: Timestamp, within: Duration) -> u64 {
+    #[must_use]
+    pub fn deadline(&self, now: Timestamp, within: Duration) -> u64 {
         let reading = *self.0.lock();
         reading.at(now).saturating_add(u64::try_from(within.as_micros()).unwrap_or(u64::MAX))
     }
