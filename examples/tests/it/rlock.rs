@@ -2,72 +2,18 @@
 
 #[path = "../../src/bin/migration/rlock.rs"]
 mod example;
+#[path = "../../../stores/lock-redisson/tests/it/redisson.rs"]
+#[allow(dead_code, reason = "the tests of the store use more of it")]
+mod redisson;
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use lock_testing::{RedisServer, Reply, limit};
 
 use self::example::{LEASE, RLock, RLockError};
+use self::redisson::Redisson;
 
 const LONG: Duration = Duration::from_secs(60);
-
-/// A program of Redisson's that takes and releases locks on demand: `lab/proof/peers/java`.
-struct Redisson {
-    program: Child,
-    orders: ChildStdin,
-    answers: BufReader<ChildStdout>,
-}
-
-impl Redisson {
-    /// `None` where Redisson is not installed.
-    fn start(server: &RedisServer, watchdog: Duration) -> Option<Self> {
-        let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/peers/java");
-        let below = |name: &str| -> PathBuf { peers.join(name) };
-        if !below("classes/RedissonPeer.class").exists() {
-            eprintln!(
-                "Redisson is not installed, so its tests are not run; with Java and Maven: sh scripts/need-redisson.sh"
-            );
-            return None;
-        }
-        let classes = format!("{}:{}", below("classes").display(), below("lib/*").display());
-        let mut program = Command::new("java")
-            .args(["-cp", &classes, "RedissonPeer", "RLock", &server.url(), &watchdog.as_millis().to_string()])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let (orders, answers) = (program.stdin.take().unwrap(), BufReader::new(program.stdout.take().unwrap()));
-        let mut redisson = Self { program, orders, answers };
-        assert!(redisson.answer().contains("ready"));
-        Some(redisson)
-    }
-
-    fn send(&mut self, order: &str) {
-        writeln!(self.orders, "{order}").unwrap();
-    }
-
-    fn answer(&mut self) -> String {
-        let mut answer = String::new();
-        self.answers.read_line(&mut answer).unwrap();
-        answer
-    }
-
-    fn ask(&mut self, order: &str) -> String {
-        self.send(order);
-        self.answer()
-    }
-}
-
-impl Drop for Redisson {
-    fn drop(&mut self) {
-        let _ = self.program.kill();
-        let _ = self.program.wait();
-    }
-}
 
 async fn lock(server: &RedisServer, name: &str, lease: Duration) -> RLock {
     let redis = redis::Client::open(server.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
@@ -89,7 +35,7 @@ async fn subscribed(server: &RedisServer, channel: &str) {
 #[limit]
 async fn a_waiter_of_redisson_is_woken_when_the_example_gives_its_lock_back() {
     let server = RedisServer::start();
-    let Some(mut redisson) = Redisson::start(&server, LEASE) else { return };
+    let Some(mut redisson) = Redisson::start(&server.url(), LEASE) else { return };
     for (name, channel) in [("stock", "redisson_lock__channel:{stock}"), ("a:{b}", "redisson_lock__channel:a:{b}")] {
         let ours = lock(&server, name, LEASE).await;
         let given_back = ours.run(LONG, async {
@@ -113,7 +59,7 @@ async fn a_waiter_of_redisson_is_woken_when_the_example_gives_its_lock_back() {
 #[limit]
 async fn a_lock_of_the_example_lasts_longer_than_its_lease_and_redisson_waits_for_it() {
     let server = RedisServer::start();
-    let Some(mut redisson) = Redisson::start(&server, LEASE) else { return };
+    let Some(mut redisson) = Redisson::start(&server.url(), LEASE) else { return };
     let lease = Duration::from_millis(600);
     let ours = lock(&server, "stock", lease).await;
     let refused = ours.run(LONG, async {

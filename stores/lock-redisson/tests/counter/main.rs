@@ -4,6 +4,9 @@
 //! `LOCK_REDISSON_MINUTES=10 cargo test -p lock-redisson --test counter` goes on for so long.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests may panic, and live in real time")]
 
+#[path = "../it/redisson.rs"]
+#[allow(dead_code, reason = "the other tests use more of it")]
+mod redisson;
 #[path = "../it/support.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the other tests use more of it")]
 mod support;
@@ -18,7 +21,8 @@ use std::time::{Duration, Instant};
 
 use lock_testing::{RedisServer, within};
 
-use crate::support::{Redisson, SECOND};
+use crate::redisson::Redisson;
+use crate::support::SECOND;
 
 /// How long a lock outlives its holder.
 const LEASE: Duration = Duration::from_secs(4);

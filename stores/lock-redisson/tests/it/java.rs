@@ -6,7 +6,8 @@ use lock_core::{LockManager, LossReason, ReleaseOutcome, Renew};
 use lock_testing::{RedisCluster, RedisSentinels, RedisServer, Stopwatch, limit};
 use tokio::task::spawn_blocking;
 
-use crate::support::{MS, PATIENCE, Redisson, SECOND, eventually, exists, in_layout, listeners, locks, pttl, scripts};
+use crate::redisson::Redisson;
+use crate::support::{MS, PATIENCE, SECOND, eventually, exists, in_layout, listeners, locks, pttl, scripts};
 
 /// How long Redisson's watchdog lets a lock live. It is not waited for unless a test says so.
 const LONG: Duration = Duration::from_secs(60);

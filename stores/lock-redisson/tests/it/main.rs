@@ -5,6 +5,7 @@ mod conformance;
 mod fleet;
 mod java;
 mod node;
+mod redisson;
 mod support;
 mod waiting;
 mod wire;
