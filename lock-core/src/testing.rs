@@ -17,7 +17,7 @@ pub struct TestLocks {
     store: MemoryStore,
 }
 
-/// What a manager works with, for the conformance suite.
+/// The parts of a manager, for the conformance suite.
 #[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct Parts {

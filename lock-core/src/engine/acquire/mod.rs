@@ -49,7 +49,7 @@ pub(crate) fn acquire<T>(
         acquire.start();
         let outcome = acquire.run().await;
         let obtained = acquire.end(outcome);
-        // What it kept is not kept for longer.
+        // The acquire keeps nothing while the caller yields.
         drop(acquire);
         yielding(obtained).await.map(make)
     }

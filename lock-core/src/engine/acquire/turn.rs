@@ -14,7 +14,7 @@ use lock_store::types::mode::Mode;
 use lock_store::types::options::{LockOptions, Wait};
 use lock_store::types::system::clock::Timestamp;
 
-/// What an acquire starts from at the store, when it has the turn.
+/// The point from which an acquire starts at the store, when it has the turn.
 pub(super) enum Start {
     /// A new claim, whose first request also releases this lease, if there is one.
     Fresh(Option<Arc<Lease>>),
