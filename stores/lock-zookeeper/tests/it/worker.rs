@@ -68,7 +68,7 @@ impl Worker {
     }
 }
 
-/// What a worker runs. It does nothing in a run of all tests.
+/// Runs a worker. It does nothing in a run of all tests.
 #[test]
 #[limit(3600)]
 fn process() {
