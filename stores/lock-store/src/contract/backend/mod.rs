@@ -275,6 +275,9 @@ pub struct Capabilities {
     pub min_lease: Duration,
     /// The store ends leases at multiples of this time, so one ends up to a step late.
     pub lease_step: Duration,
+    /// Locks [end with the session](crate::LockBackend#locks-that-end-with-a-session) of the process that took them. No other
+    /// process can carry one on.
+    pub sessions: bool,
 }
 
 impl Capabilities {

@@ -1,0 +1,129 @@
+//! One session with the servers.
+//!
+//! The client keeps a session over reconnections and never replaces it: after its end, every request fails. So a claim cannot pass
+//! into another session unnoticed.
+
+mod banner;
+
+use std::time::Duration;
+
+use lock_store::{Clock, LockError, Result, Timestamp};
+use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error, SessionState, StateWatcher};
+
+use crate::error::of_opening;
+use crate::names::Paths;
+use crate::url::Settings;
+
+pub(crate) use banner::version;
+
+/// How long it may take to open a session, over all servers. The callers wait only as long as their own time-outs allow.
+const OPEN: Duration = Duration::from_secs(5);
+
+/// A session.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) client: Client,
+    pub(crate) id: i64,
+    /// The ephemeral node that this session writes to.
+    pub(crate) beat: String,
+    /// How long it lasts, as the servers have agreed.
+    pub(crate) lasts: Duration,
+    /// Its node was made at this time of the server's clock, by a request that was sent at that time of ours.
+    pub(crate) began: (Timestamp, i64),
+}
+
+impl Session {
+    /// Opens a session. If it `lingers`, it ends only when the servers have not heard of it for its whole time.
+    pub(crate) async fn open(settings: &Settings, paths: &Paths, lingers: bool) -> Result<Self> {
+        let opened = within(OPEN, Self::open_in_time(settings, paths, lingers)).await;
+        opened.unwrap_or_else(|| {
+            let text = format!(
+                "no session with ZooKeeper at {} within {OPEN:?}; is a majority of its servers up?",
+                settings.hosts
+            );
+            Err(LockError::not_executed(text))
+        })
+    }
+
+    async fn open_in_time(settings: &Settings, paths: &Paths, lingers: bool) -> Result<Self> {
+        banner::check(&settings.hosts).await?;
+        let failed = |error: Error| of_opening(&error, &settings.hosts);
+        // A connection that is silent for a sixth of the session is left, so renewals still have time for another one.
+        let silence = (settings.session / 6).max(Duration::from_millis(200));
+        let mut connector = Client::connector().with_session_timeout(settings.session).with_connection_timeout(silence);
+        if let Some(login) = &settings.login {
+            connector = connector.with_auth("digest", login.as_bytes());
+        }
+        if lingers {
+            connector = connector.with_detached();
+        }
+        let client = connector.connect(&settings.hosts).await.map_err(failed)?;
+        let (id, lasts) = (client.session_id().0, client.session_timeout());
+        let (beat, options) = (paths.beat(id), CreateMode::Ephemeral.with_acls(acls(settings)));
+        let sent = Clock::system().now();
+        let mut made = client.create(&beat, &[], &options).await;
+        if made == Err(Error::NoNode) {
+            for folder in [paths.beats(), paths.locks(), paths.revoked()] {
+                make(&client, settings, &folder).await.map_err(failed)?;
+            }
+            made = client.create(&beat, &[], &options).await;
+        }
+        let (stat, _) = made.map_err(failed)?;
+        Ok(Self { client, id, beat, lasts, began: (sent, stat.ctime) })
+    }
+
+    /// Returns how long an answered write promises the locks of this session, from its sending.
+    ///
+    /// The leader may last have heard of the session 0.4 sessions before the write: a follower reports its clients only with its
+    /// answers to the leader's pings.
+    pub(crate) fn lease(&self) -> Duration {
+        self.lasts / 2
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.client.state().is_terminated()
+    }
+
+    pub(crate) fn states(&self) -> StateWatcher {
+        self.client.state_watcher()
+    }
+
+    /// Waits until it has a connection. Never returns if it has ended.
+    pub(crate) async fn connected(&self) {
+        let mut states = self.states();
+        while self.client.state() != SessionState::SyncConnected {
+            states.changed().await;
+        }
+    }
+}
+
+/// Who may use the nodes: everybody, or the user of the URL.
+pub(crate) fn acls(settings: &Settings) -> Acls<'static> {
+    if settings.login.is_some() { Acls::creator_all() } else { Acls::anyone_all() }
+}
+
+/// Options for nodes that outlive their session.
+pub(crate) fn lasting(settings: &Settings) -> CreateOptions<'static> {
+    CreateMode::Persistent.with_acls(acls(settings))
+}
+
+/// Makes a directory and those above it.
+pub(crate) async fn make(client: &Client, settings: &Settings, path: &str) -> std::result::Result<(), Error> {
+    client.mkdir(path, &lasting(settings)).await
+}
+
+pub(crate) async fn within<F: Future>(time: Duration, future: F) -> Option<F::Output> {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "runs on the store's own runtime, or the keeper's, which have timers"
+    )]
+    tokio::time::timeout(time, future).await.ok()
+}
+
+pub(crate) async fn sleep(time: Duration) {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "runs on the store's own runtime, or the keeper's, which have timers"
+    )]
+    tokio::time::sleep(time).await;
+}
