@@ -1,4 +1,4 @@
-//! Three servers, of which one fails. Every lock has at most one holder, and each caller is served again in time.
+//! Servers that fail. Every lock has at most one holder, and each caller is served again in time.
 
 use std::time::Duration;
 
@@ -67,6 +67,33 @@ async fn a_leader_that_is_frozen_costs_seconds_and_no_second_holder() {
     assert_eq!(guard.release().await, Ok(ReleaseOutcome::Released));
     holder.shutdown(5 * SECOND).await;
     println!("figure: turns while a leader was frozen: {turns}");
+    scratch.verdict();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[limit(120)]
+async fn a_server_that_is_killed_and_started_again_keeps_locks_and_raises_tokens() {
+    let Some(mut servers) = Servers::one(Pace::PATIENT) else { return };
+    let scratch = Scratch::new();
+    let (locks, other) = (scratch.locks(&servers.url(LASTING)), scratch.locks(&servers.url(LASTING)));
+    let guard = locks.lock("held").await.unwrap();
+    let mut newest = guard.token();
+    for _ in 0..3 {
+        servers.kill(0);
+        servers.restart(0);
+        assert!(other.lock("held").try_acquire().await.unwrap().is_none(), "it is held");
+        let passing = other.lock("passing").await.unwrap();
+        assert!(passing.token() > newest, "{} after {newest}", passing.token());
+        newest = passing.token();
+        scratch.recorder().release(passing.key(), passing.token());
+        assert_eq!(passing.release().await, Ok(ReleaseOutcome::Released));
+        assert_eq!(guard.ensure_held(), Ok(()));
+    }
+    scratch.recorder().release(guard.key(), guard.token());
+    assert_eq!(guard.release().await, Ok(ReleaseOutcome::Released));
+    for locks in [locks, other] {
+        locks.shutdown(5 * SECOND).await;
+    }
     scratch.verdict();
 }
 

@@ -87,7 +87,9 @@ fn translated(records: &[Record]) -> Vec<Value> {
                 let told = told.into_iter().flatten().min().copied();
                 if told.is_some() || !killed.contains(process) {
                     let at = told.unwrap_or(u64::MAX).min(deadline);
-                    row.push(json!({"type": "end", "process": process, "hold": attempt, "at": at, "downgraded": false}));
+                    row.push(
+                        json!({"type": "end", "process": process, "hold": attempt, "at": at, "downgraded": false}),
+                    );
                 }
             }
             Record::Killed { process, at } => row.push(json!({"type": "killed", "process": process, "at": at})),

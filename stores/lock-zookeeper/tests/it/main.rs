@@ -11,4 +11,5 @@ mod refusals;
 mod servers;
 mod stopped;
 mod support;
+mod users;
 mod worker;
