@@ -187,7 +187,8 @@ impl LeaseRequest {
         } else if !(MIN_FIXED_TTL..=MAX_TTL).contains(&ttl) {
             format!("a lease of {ttl:?} is out of bounds; use between {MIN_FIXED_TTL:?} and 30 days")
         } else if known.sessions {
-            "locks in this store end with their process, so no lease can outlive it; use Redis, PostgreSQL or memory".to_owned()
+            "locks in this store end with their process, so no lease can outlive it; use Redis, PostgreSQL or memory"
+                .to_owned()
         } else if !known.queue {
             "leases need a store with a queue, unlike a quorum and layout=redisson; use Redis, PostgreSQL or memory"
                 .to_owned()

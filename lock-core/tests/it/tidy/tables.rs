@@ -20,6 +20,7 @@ pub(super) const MACROS: &str = "../lock-macros/src";
 pub(super) const LOCKCTL: &str = "../lockctl/src";
 pub(super) const POSTGRES: &str = "../stores/lock-postgres/src";
 pub(super) const REDISSON: &str = "../stores/lock-redisson/src";
+pub(super) const ZOOKEEPER: &str = "../stores/lock-zookeeper/src";
 pub(super) const GENERATE: &str = "../dashboards/generate/src";
 pub(super) const BENCH: &str = "../lab/benches/src";
 pub(super) const PROOF: &str = "../lab/proof/src";
@@ -318,6 +319,21 @@ pub(super) const TABLES: &[Layers] = &[
         within: "",
         modules: &[&["listen", "names", "scripts"], &["seen"], &["calls inspect store"], &["lib"]],
     },
+    Layers {
+        source: ZOOKEEPER,
+        within: "",
+        modules: &[
+            &["data", "error", "names", "url"],
+            &["places", "session"],
+            &["shared slot"],
+            &["calls", "revoked", "sweep"],
+            &["runner"],
+            &["store"],
+            &["doctor", "inspect"],
+            &["lib"],
+        ],
+    },
+    Layers { source: ZOOKEEPER, within: "calls", modules: &[&["acquire wait"], &["beside", "release", "renew"]] },
     Layers {
         source: POSTGRES,
         within: "",
