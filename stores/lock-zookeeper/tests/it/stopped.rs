@@ -1,9 +1,11 @@
-//! A process that is stopped for longer than its session lasts, and one that is killed.
+//! What a session promises, a process that is stopped for longer, and one that is killed.
 
 use std::time::Duration;
 
-use lock_core::ReleaseOutcome;
+use lock_core::{HolderInfo, LockBackend as _, LockKey, ReleaseOutcome};
+use lock_store::{AcquireRequest, Attempt, Claim, Freed, Release, Renewal};
 use lock_testing::{EventLog, Stopwatch, limit};
+use lock_zookeeper::ZooKeeper;
 use tokio::time::sleep;
 
 use crate::servers::{Pace, Servers};
@@ -15,6 +17,24 @@ const REST: &str = "/stopped?session=3s";
 
 fn token(answer: &str) -> u64 {
     answer.parse().unwrap_or_else(|_| panic!("it was not granted: {answer}"))
+}
+
+/// The leader may have heard of a session for the last time some time before it executed a write of the session.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[limit]
+async fn a_lock_is_promised_for_half_a_session_and_no_longer() {
+    let Some(servers) = Servers::one(Pace::PATIENT) else { return };
+    let store = ZooKeeper::new(&servers.url("/half?session=4s")).unwrap();
+    for (ttl, lease) in [(LONG, Some(2 * SECOND)), (2 * SECOND, None)] {
+        let claim = Claim::new(LockKey::new("k").unwrap(), ttl);
+        let mut request = AcquireRequest::new(claim.clone(), HolderInfo::new("here", 1, "test"));
+        request.execute_within = LONG;
+        let attempt = store.try_acquire(&request).await.unwrap();
+        assert!(matches!(attempt, Attempt::Granted { lease: told, .. } if told == lease), "{ttl:?}: {attempt:?}");
+        let renewal = store.renew(std::slice::from_ref(&claim)).await;
+        assert_eq!(renewal, [Ok(lease.map_or(Renewal::Renewed, Renewal::RenewedFor))], "{ttl:?}");
+        assert_eq!(store.release(&Release::new(claim)).await, Ok(Freed::Released));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
