@@ -53,6 +53,11 @@ impl Paths {
         Self { root }
     }
 
+    /// Names the node below which everything is.
+    pub(crate) fn root(&self) -> &str {
+        &self.root
+    }
+
     /// Names the directory of the directories of locks.
     pub(crate) fn locks(&self) -> String {
         format!("{}/l", self.root)

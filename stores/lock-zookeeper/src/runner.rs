@@ -8,6 +8,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::calls::acquire::{acquire, undo};
 use crate::revoked::hear;
+use crate::session::{Session, number, version, within};
 use crate::shared::Shared;
 use crate::slot::{close, open_when_wanted};
 use crate::sweep::sweep;
@@ -126,6 +127,7 @@ impl Runner {
             tell(true);
             inbox.set_open(true);
             inbox.reconnected();
+            let _ = within(PATIENCE, tell_servers(shared, &session, inbox)).await;
             shared.locks.left(&session).await;
             inbox.set_open(false);
             tell(false);
@@ -153,6 +155,19 @@ async fn beside(shared: Arc<Shared>) {
     }
 }
 
+/// Reports which servers they are: two ensembles may have one name. When the root of the locks was made tells them apart.
+async fn tell_servers(shared: &Shared, session: &Session, inbox: &Inbox) {
+    let Ok(Some(stat)) = session.client.check_stat(shared.paths.root()).await else { return };
+    let (node, id) = (&*shared.settings.hosts, format!("{:x}-{:x}", stat.czxid, stat.ctime));
+    let mut known = None;
+    for host in node.split(',') {
+        // A server may be down, or not say its version.
+        known = known.or(version(host).await.and_then(|answer| number(&answer).map(str::to_owned)));
+    }
+    let version = known.map_or_else(|| "zookeeper".to_owned(), |number| format!("zookeeper {number}"));
+    inbox.notice(&Notice::Server { node, id: &id, version: &version, kind: "server" });
+}
+
 async fn give_back(shared: &Arc<Shared>, claim: &Claim) {
     if let Some(place) = shared.places.get(claim.owner)
         && let Ok(session) = shared.session(shared.now().after(LAST)).await
@@ -165,7 +180,7 @@ async fn give_back(shared: &Arc<Shared>, claim: &Claim) {
 /// Ends the work of a store: what is in flight is finished, and the sessions are closed.
 async fn end(shared: &Arc<Shared>) {
     let mut in_flight = shared.in_flight.subscribe();
-    let _ = crate::session::within(LAST, in_flight.wait_for(|count| *count == 0)).await;
+    let _ = within(LAST, in_flight.wait_for(|count| *count == 0)).await;
     shared.places.clear();
     for session in [shared.locks.take(), shared.looks.take()].into_iter().flatten() {
         close(session).await;

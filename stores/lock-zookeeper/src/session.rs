@@ -14,7 +14,7 @@ use crate::error::of_opening;
 use crate::names::Paths;
 use crate::url::Settings;
 
-pub(crate) use banner::version;
+pub(crate) use banner::{number, version};
 
 /// How long it may take to open a session, over all servers. The callers wait only as long as their own time-outs allow.
 const OPEN: Duration = Duration::from_secs(5);

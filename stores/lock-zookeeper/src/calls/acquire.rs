@@ -188,7 +188,8 @@ impl Attempting<'_> {
     async fn granted(&self, based: std::result::Result<(Vec<u8>, Stat), Error>, zxid: i64, at: i64) -> Result<Attempt> {
         let (shared, claim) = (self.shared, &self.request.claim);
         let token: FencingToken = shared.token(self.session, based, zxid, self.request.floor).await?;
-        if !shared.places.grant(claim.owner, token, at, self.began.after(claim.ttl)) {
+        // If the session has ended meanwhile, its claims were lost, and this one came too late to be among them.
+        if self.session.has_ended() || !shared.places.grant(claim.owner, token, at, self.began.after(claim.ttl)) {
             return Err(LockError::not_executed("the claim has ended while it was granted"));
         }
         Ok(Attempt::Granted { token, lease: promised(self.session, claim.ttl) })

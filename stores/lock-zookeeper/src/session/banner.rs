@@ -54,10 +54,14 @@ pub(crate) async fn version(host: &str) -> Option<String> {
     within(PATIENCE, ask).await.flatten()
 }
 
-/// Reads `Zookeeper version: 3.9.5-…`.
-fn read(answer: &str) -> Option<(u32, u32)> {
+/// Returns the number in `Zookeeper version: 3.9.5-…`.
+pub(crate) fn number(answer: &str) -> Option<&str> {
     let (_, version) = answer.lines().next()?.split_once("version: ")?;
-    let mut numbers = version.split(['.', '-', ',']);
+    version.split(['-', ',']).next()
+}
+
+fn read(answer: &str) -> Option<(u32, u32)> {
+    let mut numbers = number(answer)?.split('.');
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
