@@ -1,4 +1,4 @@
-//! What the nodes contain: lines of text, so that an operator can read them.
+//! The data of the nodes: lines of text, so that an operator can read them.
 
 use std::time::Duration;
 

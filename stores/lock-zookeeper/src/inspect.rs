@@ -145,7 +145,7 @@ async fn read_many(session: &Session, paths: &[String]) -> Result<Vec<Read>> {
     Ok(all)
 }
 
-/// What lies in some directories.
+/// The locks and jobs of some directories.
 #[derive(Default)]
 struct Seen {
     entries: Vec<LockEntry>,

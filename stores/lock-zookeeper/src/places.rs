@@ -19,7 +19,7 @@ pub(crate) struct Place {
     pub(crate) granted: Option<(FencingToken, i64)>,
     /// How it waits. `None` if it is not told of its turn.
     pub(crate) ticket: Option<Ticket>,
-    /// What its token must exceed.
+    /// The token that its own must exceed.
     pub(crate) floor: FencingToken,
     /// When its node is removed, unless it is renewed or confirms its place.
     pub(crate) expires: Timestamp,
@@ -55,7 +55,7 @@ impl Place {
     }
 }
 
-/// What a call needs to know about a place.
+/// A place, as a call needs to know it.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
     pub(crate) path: String,

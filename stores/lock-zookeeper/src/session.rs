@@ -97,7 +97,7 @@ impl Session {
     }
 }
 
-/// Who may use the nodes: everybody, or the user of the URL.
+/// Returns who may use the nodes: everybody, or the user of the URL.
 pub(crate) fn acls(settings: &Settings) -> Acls<'static> {
     if settings.login.is_some() { Acls::creator_all() } else { Acls::anyone_all() }
 }

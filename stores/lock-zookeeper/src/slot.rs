@@ -11,7 +11,7 @@ use crate::session::{Session, sleep, within};
 use crate::shared::Shared;
 use crate::url::Settings;
 
-/// What is known about a session.
+/// The knowledge about a session.
 #[derive(Clone, Debug)]
 enum Known {
     Nothing,

@@ -14,7 +14,7 @@ const SESSION: Duration = Duration::from_secs(20);
 /// Where the nodes are if the URL does not say.
 const ROOT: &str = "/lock-core";
 
-/// What a URL says.
+/// The settings of a URL.
 #[derive(Clone)]
 pub(crate) struct Settings {
     /// `host:port,…`, as the client takes it.

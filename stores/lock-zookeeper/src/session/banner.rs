@@ -1,4 +1,4 @@
-//! What the servers say of themselves. It refuses those on which locks are not safe.
+//! The versions that the servers tell. This module refuses those on which locks are not safe.
 
 use std::time::Duration;
 
