@@ -28,9 +28,13 @@ mod redisson;
 mod run;
 mod safety;
 mod shared;
+#[cfg(feature = "zookeeper")]
+mod support;
 mod topology;
 mod votes;
 mod why;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
 
 use std::time::Duration;
 

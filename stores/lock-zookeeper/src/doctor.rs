@@ -6,7 +6,7 @@ use std::time::Duration;
 use lock_store::text::human;
 use lock_store::types::system::clock::wall_clock;
 use lock_store::types::system::together::all;
-use lock_store::{Doctor, Finding};
+use lock_store::{Doctor, Finding, LockError};
 
 use crate::session::{Session, version};
 use crate::shared::{Shared, since};
@@ -24,7 +24,7 @@ impl Doctor for ZooKeeper {
                     let mut findings = servers(&shared).await;
                     match shared.session(until).await {
                         Ok(session) => findings.extend(of_session(&shared, &session).await),
-                        Err(error) => findings.push(Finding::refused("session", error.to_string())),
+                        Err(error) => findings.push(without(&error)),
                     }
                     findings
                 };
@@ -32,8 +32,14 @@ impl Doctor for ZooKeeper {
             }
             Err(error) => Err(error),
         };
-        examined.unwrap_or_else(|error| vec![Finding::refused("session", error.to_string())])
+        examined.unwrap_or_else(|error| vec![without(&error)])
     }
+}
+
+/// Reports why there is no session. Servers that are not reached may still grant locks to other processes.
+fn without(error: &LockError) -> Finding {
+    let says = error.to_string();
+    if error.is_transient() { Finding::unknown("session", says) } else { Finding::refused("session", says) }
 }
 
 async fn servers(shared: &Shared) -> Vec<Finding> {
