@@ -7,7 +7,9 @@ use lock_testing::{RedisCluster, RedisSentinels, RedisServer, Stopwatch, limit};
 use tokio::task::spawn_blocking;
 
 use crate::redisson::Redisson;
-use crate::support::{MS, PATIENCE, SECOND, eventually, exists, in_layout, listeners, locks, pttl, scripts};
+use crate::support::{
+    MS, PATIENCE, SECOND, began, eventually, exists, in_layout, listeners, locks, pttl, scripts, time,
+};
 
 /// How long Redisson's watchdog lets a lock live. It is not waited for unless a test says so.
 const LONG: Duration = Duration::from_secs(60);
@@ -93,6 +95,37 @@ async fn whoever_waits_for_a_holder_that_is_killed_gets_the_lock_when_its_lease_
     assert_eq!(lost.release().await, Ok(ReleaseOutcome::AlreadyLost(LossReason::Expired)));
     let mut redisson = taken.expect("it is Redisson's now");
     assert!(redisson.does(r#"{"check": true}"#) && redisson.releases(), "our late release spares it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[limit(120)]
+async fn a_busy_thread_in_java_has_no_old_hold_and_one_that_keeps_the_lock_has() {
+    let server = RedisServer::start();
+    let watchdog = 3 * SECOND;
+    let Some(mut redisson) = Redisson::start(&server.url(), watchdog) else { return };
+    let (locks, metrics) = (locks(&server.url()), lock_metrics::builder().build().unwrap());
+    locks.observe(metrics.observer());
+    let waiting = tokio::spawn(async move {
+        loop {
+            drop(locks.lock("k").await.unwrap());
+        }
+    });
+    for round in 0..6 {
+        let before = time(&server);
+        assert!(redisson.acquires("k", PATIENCE), "round {round}");
+        eventually("the hold is told", || began(&metrics).is_some_and(|began| began >= before)).await;
+        assert!(redisson.releases());
+    }
+    let before = time(&server);
+    assert!(redisson.acquires("k", PATIENCE));
+    eventually("the hold is told", || began(&metrics).is_some_and(|began| began >= before)).await;
+    let first = began(&metrics);
+    for _ in 0..3 {
+        eventually("its lease becomes shorter", || pttl(&server, "k") < 2_100).await;
+        eventually("its watchdog renews it", || pttl(&server, "k") > 2_500).await;
+    }
+    assert_eq!(began(&metrics), first);
+    waiting.abort();
 }
 
 #[tokio::test(flavor = "multi_thread")]
