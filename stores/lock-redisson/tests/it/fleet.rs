@@ -8,9 +8,7 @@ use lock_core::{LockKey, LossReason};
 use lock_metrics::{FleetInspector, builder};
 use lock_testing::{RedisCluster, RedisServer, limit};
 
-use crate::support::{
-    JAVA, SECOND, began, eventually, exists, in_layout, java_takes, listeners, locks, scripts, time,
-};
+use crate::support::{JAVA, SECOND, began, eventually, exists, in_layout, java_takes, listeners, locks, scripts, time};
 
 fn key(name: &str) -> LockKey {
     LockKey::new(name).unwrap()

@@ -34,12 +34,13 @@ async fn after_a_failover_holders_keep_their_locks_and_waiters_listen_at_the_new
 
 /// Passes a lock from Java to ours and on, while its slot moves to the first master and back.
 async fn through_a_move(cluster: &RedisCluster, parameter: &str, verb: &str) {
-    let locks = locks(&format!("{}{parameter}", cluster.url()));
+    // Two processes: within one, a waiter would stand behind the holder and ask no server.
+    let [one, two] = [0, 1].map(|_| locks(&format!("{}{parameter}", cluster.url())));
     let (key, [to, from]) = (cluster.key_on(1, verb), [0, 1].map(|at| &cluster.masters()[at]));
     let (channel, is_sharded) = (format!("redisson_lock__channel:{{{key}}}"), verb == "SPUBLISH");
     let hears = |server: &RedisServer| listeners(server, &channel, is_sharded) > 0;
     java_takes(from, &key, 60 * SECOND);
-    let waiting = waiter(&locks, &key);
+    let waiting = waiter(&one, &key);
     eventually("it listens", || hears(from)).await;
     cluster.move_slot(&key, 1, 0);
     eventually("it listens where the slot is", || hears(to)).await;
@@ -48,7 +49,7 @@ async fn through_a_move(cluster: &RedisCluster, parameter: &str, verb: &str) {
     let guard = waiting.await.unwrap();
     cluster.move_slot(&key, 0, 1);
     guard.extend(60 * SECOND).await.unwrap();
-    let waiting = waiter(&locks, &key);
+    let waiting = waiter(&two, &key);
     eventually("another listens", || hears(from)).await;
     assert_eq!(guard.release().await, Ok(ReleaseOutcome::Released));
     assert_eq!(waiting.await.unwrap().release().await, Ok(ReleaseOutcome::Released));
