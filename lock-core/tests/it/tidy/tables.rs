@@ -316,7 +316,7 @@ pub(super) const TABLES: &[Layers] = &[
     Layers {
         source: REDISSON,
         within: "",
-        modules: &[&["listen", "names", "scripts"], &["seen"], &["calls inspect store"], &["lib"]],
+        modules: &[&["listen", "names", "scripts"], &["seen", "store"], &["calls", "inspect"], &["lib"]],
     },
     Layers {
         source: POSTGRES,
