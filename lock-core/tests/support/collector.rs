@@ -1,4 +1,4 @@
-//! What a thread reports to `tracing`, for tests.
+//! Collects the spans and events that a thread reports to `tracing`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;

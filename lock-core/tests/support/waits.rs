@@ -6,7 +6,7 @@ use lock_core::store::WaitProgress;
 use lock_core::{LockEvent, LockGuard, LockManager, LockObserver, Result, Wait};
 use tokio::task::JoinHandle;
 
-/// Notes each message.
+/// The messages of a wait, in their order.
 #[derive(Clone, Default)]
 pub(crate) struct Told(Arc<Mutex<Vec<WaitProgress>>>);
 
