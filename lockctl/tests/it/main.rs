@@ -28,8 +28,6 @@ mod redisson;
 mod run;
 mod safety;
 mod shared;
-#[cfg(feature = "zookeeper")]
-mod support;
 mod topology;
 mod votes;
 mod why;

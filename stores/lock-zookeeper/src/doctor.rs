@@ -19,16 +19,15 @@ impl Doctor for ZooKeeper {
     async fn examine(&self) -> Vec<Finding> {
         let examined = match self.runner() {
             Ok(runner) => {
-                let until = runner.until(CALL);
-                let examine = move |shared: Arc<Shared>| async move {
+                let examine = |shared: Arc<Shared>, until| async move {
                     let mut findings = servers(&shared).await;
                     match shared.session(until).await {
                         Ok(session) => findings.extend(of_session(&shared, &session).await),
                         Err(error) => findings.push(without(&error)),
                     }
-                    findings
+                    Ok(findings)
                 };
-                runner.ask(examine).await
+                runner.ask_within(CALL, examine).await
             }
             Err(error) => Err(error),
         };
@@ -36,7 +35,7 @@ impl Doctor for ZooKeeper {
     }
 }
 
-/// Reports why there is no session. Servers that are not reached may still grant locks to other processes.
+/// Reports why no session was opened. Servers that are not reached may still grant locks to other processes.
 fn without(error: &LockError) -> Finding {
     let says = error.to_string();
     if error.is_transient() { Finding::unknown("session", says) } else { Finding::refused("session", says) }
@@ -81,9 +80,8 @@ async fn of_session(shared: &Shared, session: &Session) -> Vec<Finding> {
         Finding::warning("session", format!("{says}; the URL asks for {}", human(asked))).with_remedy(remedy)
     }];
     let sent = shared.now();
-    match session.client.set_data(&session.beat, &[], None).await {
+    match shared.write(session).await {
         Ok(stat) => {
-            shared.note_time(sent, stat.mtime);
             let took = shared.now().since(sent);
             findings.push(Finding::works("write", format!("a write is answered after {}", human(took))));
             findings.push(clock(stat.mtime, took));

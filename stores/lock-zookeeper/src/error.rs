@@ -32,11 +32,6 @@ pub(crate) fn of_request(error: &Error) -> LockError {
     known.with_source(error.clone())
 }
 
-/// Returns whether the server may have executed a request that failed so.
-pub(crate) fn is_ambiguous(error: &Error) -> bool {
-    of_request(error).is_ambiguous() && !matches!(error, Error::NoNode | Error::NodeExists | Error::BadVersion)
-}
-
 /// Says why no session was opened.
 pub(crate) fn of_opening(error: &Error, node: &str) -> LockError {
     match error {

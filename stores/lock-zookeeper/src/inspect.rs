@@ -14,7 +14,7 @@ use crate::calls::beside;
 use crate::data::{ClaimData, JobData, KeptData, MarkData, between, write_revocation};
 use crate::error::of_request;
 use crate::names::{KeyHash, Line, read};
-use crate::session::{Session, acls, make, within};
+use crate::session::{Session, acls, make};
 use crate::shared::{Shared, kept_holder, since};
 use crate::store::ZooKeeper;
 use crate::sweep::children;
@@ -35,23 +35,13 @@ impl ZooKeeper {
     where
         F: Future<Output = Result<A>> + Send,
     {
-        let runner = self.runner()?;
-        let until = runner.until(LOOK);
-        let look = move |shared: Arc<Shared>| async move {
-            let looked = async {
-                let session = shared.looks.session(&shared.settings, &shared.clock, until).await?;
-                // Its server may be behind. When it answers a write, it has all that was answered to others before.
-                let sent = shared.now();
-                let write = session.client.set_data(&session.beat, &[], None);
-                let stat = write.await.map_err(|error| of_request(&error))?;
-                shared.note_time(sent, stat.mtime);
-                ask(Arc::clone(&shared), session).await
-            };
-            within(LOOK, looked).await.unwrap_or_else(|| {
-                Err(LockError::unavailable(format!("ZooKeeper has not answered a look at its locks within {LOOK:?}")))
-            })
+        let look = move |shared: Arc<Shared>, until| async move {
+            let session = shared.looks.session(&shared.settings, &shared.clock, until).await?;
+            // Its server may be behind. When it answers a write, it has all that was answered to others before.
+            shared.write(&session).await.map_err(|error| of_request(&error))?;
+            ask(Arc::clone(&shared), session).await
         };
-        runner.ask(look).await?
+        self.runner()?.ask_within(LOOK, look).await
     }
 }
 
@@ -169,7 +159,7 @@ async fn see(shared: &Shared, session: &Session, lines: Vec<(KeyHash, Line)>) ->
         beats.insert(session, beat.map_or(0, |(_, stat)| stat.mtime));
     }
     let (now, mut read, mut seen) = (shared.server_now(), read.into_iter(), Seen::default());
-    for (_, line) in &lines {
+    for (hash, line) in &lines {
         let first = line.claims.first().and_then(|first| Some((first, read.next().flatten()?)));
         let kept = if line.kept { read.next().flatten() } else { None };
         let job = if line.job { read.next().flatten() } else { None };
@@ -182,7 +172,7 @@ async fn see(shared: &Shared, session: &Session, lines: Vec<(KeyHash, Line)>) ->
         let waiting = |behind: usize| u64::try_from(line.claims.len().saturating_sub(behind)).ok();
         if let Some(kept) = kept {
             let mut entry = LockEntry::new(kept.key.clone(), kept_holder(&kept, now), time);
-            entry.waiters = waiting(0);
+            (entry.waiters, entry.details) = (waiting(0), vec![("node", shared.paths.kept(*hash))]);
             seen.entries.push(entry);
         } else if let Some((first, (data, stat))) = first {
             // Only this library writes such names.

@@ -6,8 +6,7 @@ use std::fmt;
 
 use lock_store::{LockKey, OwnerId};
 
-/// How many directories the locks are spread over. One directory would outgrow the largest answer of a server, and a directory for
-/// each key would have to be made and removed with its lock.
+/// How many directories the locks are spread over. One would outgrow the largest answer, and one for each key would never be removed.
 pub(crate) const SHARDS: u16 = 1024;
 
 /// The hash of a key: FNV-1a with 128 bits. Two keys with one hash would be one lock.

@@ -12,6 +12,16 @@ use crate::data::ClaimData;
 /// A claim with a node.
 #[derive(Debug)]
 pub(crate) struct Place {
+    known: Known,
+    /// Whether its node is being removed. It has nothing any more, whatever a server still shows.
+    ending: bool,
+    /// The task that ends it in time and watches for its turn.
+    tender: Option<Tender>,
+}
+
+/// The part of a place that a call needs to know.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
     pub(crate) path: String,
     pub(crate) session: i64,
     pub(crate) data: ClaimData,
@@ -23,10 +33,6 @@ pub(crate) struct Place {
     pub(crate) floor: FencingToken,
     /// When its node is removed, unless it is renewed or confirms its place.
     pub(crate) expires: Timestamp,
-    /// Whether its node is being removed. It has nothing any more, whatever a server still shows.
-    ending: bool,
-    /// The task that ends it in time and watches for its turn.
-    tender: Option<Tender>,
 }
 
 /// A task that ends with the place.
@@ -46,39 +52,16 @@ impl Drop for Tender {
 impl Place {
     pub(crate) fn new(path: String, session: i64, data: ClaimData, expires: Timestamp) -> Self {
         let floor = FencingToken::default();
-        Self { path, session, data, granted: None, ticket: None, floor, expires, ending: false, tender: None }
+        Self {
+            known: Known { path, session, data, granted: None, ticket: None, floor, expires },
+            ending: false,
+            tender: None,
+        }
     }
 
     pub(crate) fn waiting(mut self, ticket: Option<Ticket>, floor: FencingToken) -> Self {
-        (self.ticket, self.floor) = (ticket, floor);
+        (self.known.ticket, self.known.floor) = (ticket, floor);
         self
-    }
-}
-
-/// A place, as a call needs to know it.
-#[derive(Clone, Debug)]
-pub(crate) struct Known {
-    pub(crate) path: String,
-    pub(crate) session: i64,
-    pub(crate) data: ClaimData,
-    pub(crate) granted: Option<(FencingToken, i64)>,
-    pub(crate) ticket: Option<Ticket>,
-    pub(crate) floor: FencingToken,
-    pub(crate) expires: Timestamp,
-}
-
-impl Known {
-    fn of(place: &Place) -> Self {
-        let Place { path, session, data, granted, ticket, floor, expires, .. } = place;
-        Self {
-            path: path.clone(),
-            session: *session,
-            data: data.clone(),
-            granted: *granted,
-            ticket: ticket.clone(),
-            floor: *floor,
-            expires: *expires,
-        }
     }
 }
 
@@ -114,7 +97,7 @@ impl Places {
         {
             let mut places = self.0.lock();
             let owners: Vec<OwnerId> =
-                places.iter().filter(|(_, place)| place.session == session).map(|(owner, _)| *owner).collect();
+                places.iter().filter(|(_, place)| place.known.session == session).map(|(owner, _)| *owner).collect();
             lost.extend(owners.into_iter().filter_map(|owner| places.remove(&owner)));
         }
         drop(lost);
@@ -127,7 +110,7 @@ impl Places {
 
     /// Returns a place that is not being removed.
     pub(crate) fn get(&self, owner: OwnerId) -> Option<Known> {
-        self.0.lock().get(&owner).filter(|place| !place.ending).map(Known::of)
+        self.0.lock().get(&owner).filter(|place| !place.ending).map(|place| place.known.clone())
     }
 
     /// Returns a place that waits for its turn.
@@ -140,26 +123,26 @@ impl Places {
         let mut places = self.0.lock();
         let place = places.get_mut(&owner)?;
         place.ending = true;
-        Some(Known::of(place))
+        Some(place.known.clone())
     }
 
     /// Returns when a place expires.
     pub(crate) fn expires(&self, owner: OwnerId) -> Option<Timestamp> {
-        self.0.lock().get(&owner).map(|place| place.expires)
+        self.0.lock().get(&owner).map(|place| place.known.expires)
     }
 
     /// Like [`end`](Self::end), if its time is over.
     pub(crate) fn end_expired(&self, owner: OwnerId, now: Timestamp) -> Option<Known> {
         let mut places = self.0.lock();
-        let place = places.get_mut(&owner).filter(|place| place.expires <= now)?;
+        let place = places.get_mut(&owner).filter(|place| place.known.expires <= now)?;
         place.ending = true;
-        Some(Known::of(place))
+        Some(place.known.clone())
     }
 
     /// Notes a grant to a place that waits, or that is granted again. Returns whether it still has its node.
     pub(crate) fn grant(&self, owner: OwnerId, token: FencingToken, at: i64, expires: Timestamp) -> bool {
         self.with(owner, |place| {
-            (place.granted, place.expires) = (Some((token, at)), place.expires.max(expires));
+            (place.known.granted, place.known.expires) = (Some((token, at)), place.known.expires.max(expires));
         })
     }
 
@@ -167,15 +150,15 @@ impl Places {
     pub(crate) fn confirm(&self, owner: OwnerId, ticket: Option<Ticket>, expires: Timestamp) -> bool {
         self.with(owner, |place| {
             if ticket.is_some() {
-                place.ticket = ticket;
+                place.known.ticket = ticket;
             }
-            place.expires = place.expires.max(expires);
+            place.known.expires = place.known.expires.max(expires);
         })
     }
 
     /// Notes a renewal. Returns whether the claim still has its lock.
     pub(crate) fn renew(&self, owner: OwnerId, expires: Timestamp) -> bool {
-        self.with(owner, |place| place.expires = place.expires.max(expires))
+        self.with(owner, |place| place.known.expires = place.known.expires.max(expires))
     }
 
     fn with(&self, owner: OwnerId, change: impl FnOnce(&mut Place)) -> bool {
@@ -194,8 +177,10 @@ impl Places {
     pub(crate) fn holding(&self, key: &LockKey, token: FencingToken) -> Option<String> {
         let is_of = |first: FencingToken| (first.get()..first.get() + FencingToken::PER_GRANT).contains(&token.get());
         let places = self.0.lock();
-        let mut found = places.values().filter(|place| !place.ending && place.data.key == *key);
-        found.find(|place| place.granted.is_some_and(|(first, _)| is_of(first))).map(|place| place.path.clone())
+        let mut found = places.values().filter(|place| !place.ending && place.known.data.key == *key);
+        found
+            .find(|place| place.known.granted.is_some_and(|(first, _)| is_of(first)))
+            .map(|place| place.known.path.clone())
     }
 
     /// Returns how long the lease of a claim of this process still runs.
@@ -248,7 +233,7 @@ mod tests {
     #[test]
     fn a_token_of_a_grant_finds_its_node() {
         let (places, (owner, place)) = (Places::default(), place(1));
-        let key = place.data.key.clone();
+        let key = place.known.data.key.clone();
         places.insert(owner, place);
         assert!(places.grant(owner, FencingToken::new(256), 0, Timestamp::from_nanos(0)));
         let found = [255, 256, 383, 384].map(|token| places.holding(&key, FencingToken::new(token)).is_some());

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_store::{Claim, Inbox, LockError, Notice, Result, Timestamp};
+use lock_store::{AcquireRequest, Claim, Inbox, LockError, Notice, Result, Timestamp};
 use tokio::sync::{oneshot, watch};
 
-use crate::calls::acquire::{acquire, undo};
+use crate::calls::acquire::undo;
 use crate::revoked::hear;
 use crate::session::{Session, number, version, within};
 use crate::shared::Shared;
@@ -63,8 +63,7 @@ impl Runner {
                 working.spawn(open_when_wanted(Arc::clone(&working), |shared| &shared.locks));
                 working.spawn(open_when_wanted(Arc::clone(&working), |shared| &shared.looks));
                 working.spawn(beside(Arc::clone(&working)));
-                // It never sends, and ends when the store is dropped.
-                let _ = gone.changed().await;
+                let _ = gone.changed().await; // It ends when the store is dropped.
                 end(&working).await;
             });
             // Without waiting for a look-up of a name that takes long.
@@ -89,8 +88,38 @@ impl Runner {
         answered.await.map_err(|_| LockError::unavailable("the thread of the session with ZooKeeper has ended"))
     }
 
-    /// Takes a lock. If its caller has gone when the answer comes, what was taken is given back.
-    pub(crate) async fn acquire(&self, request: lock_store::AcquireRequest) -> Result<lock_store::Attempt> {
+    /// Runs a call on the store's thread, which gives it up when its time is over.
+    pub(crate) async fn ask_within<A: Send + 'static, F>(
+        &self,
+        time: Duration,
+        call: impl FnOnce(Arc<Shared>, Timestamp) -> F,
+    ) -> Result<A>
+    where
+        F: Future<Output = Result<A>> + Send + 'static,
+    {
+        let until = self.shared.now().after(time);
+        let work = |shared| {
+            let call = call(shared, until);
+            async move {
+                within(time, call).await.unwrap_or_else(|| {
+                    Err(LockError::unavailable(format!(
+                        "ZooKeeper has not answered within {time:?}, and may still do so"
+                    )))
+                })
+            }
+        };
+        self.ask(work).await?
+    }
+
+    /// Takes a lock, by a call. If its caller has gone when the answer comes, what was taken is given back.
+    pub(crate) async fn acquire<A: Send + 'static, F>(
+        &self,
+        request: AcquireRequest,
+        call: impl FnOnce(Arc<Shared>, AcquireRequest, Timestamp) -> F + Send + 'static,
+    ) -> Result<A>
+    where
+        F: Future<Output = Result<A>> + Send,
+    {
         let (answer, answered) = oneshot::channel();
         let (shared, in_flight) = (Arc::clone(&self.shared), InFlight::of(&self.shared));
         let until = shared.now().after(request.execute_within);
@@ -103,8 +132,8 @@ impl Runner {
             if answer.is_closed() {
                 return;
             }
-            let attempt = acquire(&shared, &request, until).await.map_err(|error| error.with_key(&claim.key));
-            if answer.send(attempt).is_err() {
+            let attempt = call(Arc::clone(&shared), request, until).await;
+            if answer.send(attempt.map_err(|error| error.with_key(&claim.key))).is_err() {
                 give_back(&shared, &claim).await;
             }
             drop(turn);
@@ -132,11 +161,6 @@ impl Runner {
             inbox.set_open(false);
             tell(false);
         }
-    }
-
-    /// Returns when a call that may take this long is given up.
-    pub(crate) fn until(&self, time: Duration) -> Timestamp {
-        self.shared.now().after(time)
     }
 }
 

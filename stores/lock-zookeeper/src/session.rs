@@ -1,14 +1,13 @@
 //! One session with the servers.
 //!
-//! The client keeps a session over reconnections and never replaces it: after its end, every request fails. So a claim cannot pass
-//! into another session unnoticed.
+//! The client never replaces a session: after its end, every request fails. So a claim cannot pass into another session unnoticed.
 
 mod banner;
 
 use std::time::Duration;
 
 use lock_store::{Clock, LockError, Result, Timestamp};
-use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error, SessionState, StateWatcher};
+use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error, SessionState, Stat, StateWatcher};
 
 use crate::error::of_opening;
 use crate::names::Paths;
@@ -59,23 +58,14 @@ impl Session {
         }
         let client = connector.connect(&settings.hosts).await.map_err(failed)?;
         let (id, lasts) = (client.session_id().0, client.session_timeout());
-        let (beat, options) = (paths.beat(id), CreateMode::Ephemeral.with_acls(acls(settings)));
         let sent = Clock::system().now();
-        let mut made = client.create(&beat, &[], &options).await;
-        if made == Err(Error::NoNode) {
-            for folder in [paths.beats(), paths.locks(), paths.revoked()] {
-                make(&client, settings, &folder).await.map_err(failed)?;
-            }
-            made = client.create(&beat, &[], &options).await;
-        }
-        let (stat, _) = made.map_err(failed)?;
-        Ok(Self { client, id, beat, lasts, began: (sent, stat.ctime) })
+        let stat = make_beat(&client, settings, paths).await.map_err(failed)?;
+        Ok(Self { client, id, beat: paths.beat(id), lasts, began: (sent, stat.ctime) })
     }
 
     /// Returns how long an answered write promises the locks of this session, from its sending.
     ///
-    /// The leader may last have heard of the session 0.4 sessions before the write: a follower reports its clients only with its
-    /// answers to the leader's pings.
+    /// The leader may last have heard of it 0.4 sessions before the write: a follower reports its clients with its answers to pings.
     pub(crate) fn lease(&self) -> Duration {
         self.lasts / 2
     }
@@ -95,6 +85,19 @@ impl Session {
             states.changed().await;
         }
     }
+}
+
+/// Makes the node that a session writes to, and the directories that every session needs.
+pub(crate) async fn make_beat(client: &Client, settings: &Settings, paths: &Paths) -> std::result::Result<Stat, Error> {
+    let (beat, options) = (paths.beat(client.session_id().0), CreateMode::Ephemeral.with_acls(acls(settings)));
+    let mut made = client.create(&beat, &[], &options).await;
+    if made == Err(Error::NoNode) {
+        for folder in [paths.beats(), paths.locks(), paths.revoked()] {
+            make(client, settings, &folder).await?;
+        }
+        made = client.create(&beat, &[], &options).await;
+    }
+    made.map(|(stat, _)| stat)
 }
 
 /// Returns who may use the nodes: everybody, or the user of the URL.
@@ -121,9 +124,5 @@ pub(crate) async fn within<F: Future>(time: Duration, future: F) -> Option<F::Ou
 }
 
 pub(crate) async fn sleep(time: Duration) {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "runs on the store's own runtime, or the keeper's, which have timers"
-    )]
-    tokio::time::sleep(time).await;
+    within(time, std::future::pending::<()>()).await;
 }

@@ -15,7 +15,7 @@ use crate::data::{ClaimData, KeptData, between};
 use crate::error::{foreign, of_request};
 use crate::names::{KeyHash, Line, Paths};
 use crate::places::Places;
-use crate::session::{Session, lasting, sleep, within};
+use crate::session::{Session, lasting, make_beat, sleep, within};
 use crate::slot::Slot;
 use crate::url::Settings;
 
@@ -137,6 +137,27 @@ impl Shared {
         self.contended.lock().get(key).is_some_and(|found| self.now().since(*found) < CONTENDED)
     }
 
+    /// Writes to the node of a session. It is sent at once, before the returned future is polled, and what is read behind it is not older.
+    pub(crate) fn write<'a>(
+        &'a self,
+        session: &'a Session,
+    ) -> impl Future<Output = std::result::Result<Stat, Error>> + Send + 'a {
+        let (sent, write) = (self.now(), session.client.set_data(&session.beat, &[], None));
+        async move {
+            let stat = match write.await {
+                // An operator has removed the node. Without it, no lease of this session could be extended any more.
+                Err(Error::NoNode) => match make_beat(&session.client, &self.settings, &self.paths).await {
+                    // Another call was first.
+                    Err(Error::NodeExists) => session.client.set_data(&session.beat, &[], None).await?,
+                    made => made?,
+                },
+                written => written?,
+            };
+            self.note_time(sent, stat.mtime);
+            Ok(stat)
+        }
+    }
+
     /// Reads which claims a lock has.
     pub(crate) async fn line(&self, session: &Session, hash: KeyHash) -> Result<Line> {
         match session.client.list_children(&self.paths.shard(hash.shard())).await {
@@ -174,9 +195,10 @@ impl Shared {
     pub(crate) async fn first(
         &self,
         session: &Session,
+        key: &LockKey,
         hash: KeyHash,
         line: &Line,
-    ) -> Result<Option<(Holder, ClaimData, Stat)>> {
+    ) -> Result<Option<Holder>> {
         let Some(first) = line.claims.first() else { return Ok(None) };
         let path = self.paths.beside(hash, &first.name);
         let (data, stat) = match session.client.get_data(&path).await {
@@ -184,16 +206,12 @@ impl Shared {
             Err(Error::NoNode) => return Ok(None),
             Err(error) => return Err(of_request(&error)),
         };
-        let Some(data) = ClaimData::read(&data) else {
-            let text =
-                format!("the node {path} has data that no lock store has written; find out which program wrote it");
-            return Err(LockError::misconfigured(text));
-        };
+        let data = ClaimData::read(&data).ok_or_else(|| foreign(&path, key))?;
         // Another process may have renewed its lease just now. If it is dead, its lock ends with its session.
         let left = self.places.left(first.owner, self.now()).unwrap_or_else(|| data.ttl.min(data.session));
         let mut holder = Holder::foreign(Some(left));
-        (holder.owner, holder.info, holder.since) = (Some(first.owner), Some(data.info.clone()), since(stat.mtime));
-        Ok(Some((holder, data, stat)))
+        (holder.owner, holder.info, holder.since) = (Some(first.owner), Some(data.info), since(stat.mtime));
+        Ok(Some(holder))
     }
 
     /// Describes what is in the way of a claim.
@@ -211,7 +229,7 @@ impl Shared {
                 return Ok(kept_holder(&kept, now));
             }
         }
-        Ok(self.first(session, hash, line).await?.map_or_else(Holder::unseen, |(holder, ..)| holder))
+        Ok(self.first(session, key, hash, line).await?.unwrap_or_else(Holder::unseen))
     }
 
     /// Makes the token of a grant from the number of the transaction that granted it.

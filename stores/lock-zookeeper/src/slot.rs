@@ -115,24 +115,22 @@ pub(crate) async fn open_when_wanted(shared: Arc<Shared>, place: fn(&Shared) -> 
             }
             shared.lose(&session);
         }
-        let now_known = match Session::open(&shared.settings, &shared.paths, slot.lingers).await {
+        match Session::open(&shared.settings, &shared.paths, slot.lingers).await {
             Ok(session) => {
                 shared.note_time(session.began.0, session.began.1);
                 let session = Arc::new(session);
-                shared.spawn(attend(Arc::clone(&shared), place, Arc::clone(&session)));
-                Known::Open(session)
+                slot.known.send_replace(Known::Open(Arc::clone(&session)));
+                shared.spawn(attend(Arc::clone(&shared), place, session));
             }
-            Err(error) => Known::Failed(error),
-        };
-        slot.known.send_replace(now_known);
+            Err(error) => drop(slot.known.send_replace(Known::Failed(error))),
+        }
     }
 }
 
 /// Watches a session until it ends. All of its claims are lost then.
 async fn attend(shared: Arc<Shared>, place: fn(&Shared) -> &Slot, session: Arc<Session>) {
     let tell = |up: bool| {
-        let inbox = shared.inbox().filter(|_| !place(&shared).lingers);
-        if let Some(inbox) = inbox {
+        if let Some(inbox) = shared.inbox().filter(|_| !place(&shared).lingers) {
             inbox.notice(&Notice::Connection { node: &shared.settings.hosts, up });
             if up {
                 // Messages may be missing. Holders and waiters ask again.
@@ -140,29 +138,33 @@ async fn attend(shared: Arc<Shared>, place: fn(&Shared) -> &Slot, session: Arc<S
             }
         }
     };
-    let (mut states, mut is_up) = (session.states(), true);
-    loop {
-        match session.client.state() {
-            state if state.is_terminated() => break,
-            SessionState::SyncConnected => {
+    let ended = async {
+        let (mut states, mut is_up) = (session.states(), true);
+        while !session.has_ended() {
+            if session.client.state() == SessionState::SyncConnected {
                 if !std::mem::replace(&mut is_up, true) {
                     tell(true);
                 }
                 states.changed().await;
+                continue;
             }
-            _ => {
-                if std::mem::replace(&mut is_up, false) {
-                    tell(false);
-                }
-                // The client gives a session up after 1.4 of its time without an answer. This is the latest that it may.
-                if within(session.lasts * 2, states.changed()).await.is_none() {
-                    break;
-                }
+            if std::mem::replace(&mut is_up, false) {
+                tell(false);
+            }
+            // The client gives a session up after 1.4 of its time without an answer. This is the latest that it may.
+            if within(session.lasts * 2, states.changed()).await.is_none() {
+                return;
             }
         }
+    };
+    tokio::select! {
+        () = ended => {
+            tracing::debug!(session = session.id, "a session with ZooKeeper has ended, and its locks with it");
+            shared.lose(&session);
+        }
+        // The store is dropped. A session is closed as soon as nobody has it.
+        () = place(&shared).left(&session) => {}
     }
-    tracing::debug!(session = session.id, "a session with ZooKeeper has ended, and its locks with it");
-    shared.lose(&session);
 }
 
 /// Closes a session, and waits until the servers know.

@@ -7,11 +7,13 @@ use lock_core::LockGuard;
 use lock_store::types::options::command_timeout;
 use lock_store::{
     AcquireRequest, Attempt, Capabilities, Claim, Doctor, DoneMark, DoneMarks, Freed, Holder, Inbox, Inspector,
-    JobRecord, JobRecords, JobVersion, LockBackend, LockError, LockKey, Release, Renewal, Result,
+    JobRecord, JobRecords, JobVersion, LockBackend, LockError, LockKey, MemberList, QuorumMember, Release, Renewal,
+    Result, Vote,
 };
 
-use crate::calls::{beside, release, renew};
+use crate::calls::{acquire, beside, release, renew, vote};
 use crate::runner::Runner;
+use crate::shared::Shared;
 use crate::url::Settings;
 
 /// How long a call without a time-out of its own may take.
@@ -19,8 +21,7 @@ pub(crate) const CALL: Duration = Duration::from_secs(5);
 
 /// Locks in Apache ZooKeeper, 3.6 or newer.
 ///
-/// [`LockManager::connect`](lock_core::LockManager::connect) makes it of a URL, if the program has `use lock_zookeeper as _;`. By hand,
-/// for example to [pin](Self::pin) locks:
+/// [`LockManager::connect`](lock_core::LockManager::connect) makes it of a URL. By hand, for example to [pin](Self::pin) locks:
 ///
 /// ```
 /// use lock_core::LockManager;
@@ -63,8 +64,7 @@ impl ZooKeeper {
 
     /// Names the node of a held lock, for a check in your own `multi` with ZooKeeper.
     ///
-    /// If the lock was lost, the check fails with *no node*, and nothing of the `multi` is done. So a write under the lock can never
-    /// come too late. Hold the guard until the `multi` is answered:
+    /// If the lock was lost, the check fails with *no node*, and nothing of the `multi` is done. Hold the guard until it is answered:
     ///
     /// ```no_run
     /// # async fn write(store: lock_zookeeper::ZooKeeper, client: zookeeper_client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -124,9 +124,8 @@ impl LockBackend for ZooKeeper {
     }
 
     async fn ping(&self) -> Result<()> {
-        let runner = self.runner()?;
-        let until = runner.until(CALL);
-        runner.ask(move |shared| async move { shared.session(until).await.map(drop) }).await?
+        let ask = |shared: Arc<Shared>, until| async move { shared.session(until).await.map(drop) };
+        self.runner()?.ask_within(CALL, ask).await
     }
 
     fn node(&self, _: u16) -> &str {
@@ -141,7 +140,8 @@ impl LockBackend for ZooKeeper {
             )
             .with_key(&claim.key));
         }
-        self.runner()?.acquire(request.clone()).await
+        let take = |shared, request, until| async move { acquire::acquire(&shared, &request, until).await };
+        self.runner()?.acquire(request.clone(), take).await
     }
 
     fn is_contended(&self, key: &LockKey) -> bool {
@@ -158,13 +158,12 @@ impl LockBackend for ZooKeeper {
     }
 
     async fn release(&self, release: &Release) -> Result<Freed> {
-        let (runner, release) = (self.runner()?, release.clone());
-        let until = runner.until(command_timeout(release.claim.ttl).max(CALL));
-        let ask = |shared: Arc<crate::shared::Shared>| async move {
+        let (release, bound) = (release.clone(), command_timeout(release.claim.ttl).max(CALL));
+        let ask = |shared: Arc<Shared>, until| async move {
             let _turn = shared.turn(release.claim.owner, until).await?;
             release::release(&shared, &release, until).await.map_err(|error| error.with_key(&release.claim.key))
         };
-        runner.ask(ask).await?
+        self.runner()?.ask_within(bound, ask).await
     }
 
     async fn withdraw(&self, claim: &Claim) -> Result<Freed> {
@@ -172,42 +171,56 @@ impl LockBackend for ZooKeeper {
     }
 
     async fn holder(&self, key: &LockKey) -> Result<Option<Holder>> {
-        let (runner, key) = (self.runner()?, key.clone());
-        let until = runner.until(CALL);
-        runner.ask(move |shared| async move { beside::holder(&shared, &key, until).await }).await?
+        let key = key.clone();
+        let ask = |shared, until| async move { beside::holder(&shared, &key, until).await };
+        self.runner()?.ask_within(CALL, ask).await
     }
 
-    lock_store::has_parts! { jobs: JobRecords, marks: DoneMarks, inspector: Inspector, doctor: Doctor }
+    lock_store::has_parts! { jobs: JobRecords, marks: DoneMarks, inspector: Inspector, doctor: Doctor, member: QuorumMember }
+}
+
+impl QuorumMember for ZooKeeper {
+    async fn vote(&self, request: &AcquireRequest) -> Result<Vote> {
+        self.runner()?.acquire(request.clone(), vote::vote).await
+    }
+
+    async fn remember(&self, _: Option<&MemberList>, _: Duration) -> Result<Vec<MemberList>> {
+        Ok(Vec::new())
+    }
+
+    /// Nothing to declare: the servers keep what they have answered.
+    async fn vouch(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 impl JobRecords for ZooKeeper {
     async fn last_run(&self, key: &LockKey) -> Result<Option<JobRecord>> {
-        let (runner, key) = (self.runner()?, key.clone());
-        let until = runner.until(CALL);
-        let ask = move |shared: Arc<crate::shared::Shared>| async move {
+        let key = key.clone();
+        let ask = |shared: Arc<Shared>, until| async move {
             let session = shared.session(until).await?;
             beside::last_run(&shared, &session, &key).await
         };
-        runner.ask(ask).await?
+        self.runner()?.ask_within(CALL, ask).await
     }
 }
 
 impl DoneMarks for ZooKeeper {
     async fn done(&self, key: &LockKey, version: &JobVersion) -> Result<Option<DoneMark>> {
-        let (runner, key, version) = (self.runner()?, key.clone(), version.clone());
-        let until = runner.until(CALL);
-        runner.ask(move |shared| async move { beside::done(&shared, &key, &version, until).await }).await?
+        let (key, version) = (key.clone(), version.clone());
+        let ask = |shared, until| async move { beside::done(&shared, &key, &version, until).await };
+        self.runner()?.ask_within(CALL, ask).await
     }
 
     async fn mark_done(&self, claim: &Claim, version: &JobVersion, keep: Option<Duration>) -> Result<bool> {
-        let (runner, mark) = (self.runner()?, (claim.clone(), version.clone(), keep));
-        let until = runner.until(CALL);
-        runner.ask(move |shared| async move { beside::mark_done(&shared, &mark, until).await }).await?
+        let mark = (claim.clone(), version.clone(), keep);
+        let ask = |shared, until| async move { beside::mark_done(&shared, &mark, until).await };
+        self.runner()?.ask_within(CALL, ask).await
     }
 
     async fn forget_done(&self, key: &LockKey, version: &JobVersion) -> Result<bool> {
-        let (runner, key, version) = (self.runner()?, key.clone(), version.clone());
-        let until = runner.until(CALL);
-        runner.ask(move |shared| async move { beside::forget_done(&shared, &key, &version, until).await }).await?
+        let (key, version) = (key.clone(), version.clone());
+        let ask = |shared, until| async move { beside::forget_done(&shared, &key, &version, until).await };
+        self.runner()?.ask_within(CALL, ask).await
     }
 }

@@ -29,9 +29,7 @@ pub(crate) async fn sweep(shared: &Shared, session: &Session) {
 }
 
 async fn sweep_one(shared: &Shared, session: &Session, shard: u16) -> Result<()> {
-    let sent = shared.now();
-    let stat = session.client.set_data(&session.beat, &[], None).await.map_err(|error| of_request(&error))?;
-    shared.note_time(sent, stat.mtime);
+    shared.write(session).await.map_err(|error| of_request(&error))?;
     let folder = shared.paths.shard(shard);
     let is_lasting = |name: &&String| read(name).is_some_and(|(_, child)| matches!(child, Child::Kept | Child::Job));
     for name in children(session, &folder).await?.iter().filter(is_lasting) {

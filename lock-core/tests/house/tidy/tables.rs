@@ -333,7 +333,11 @@ pub(super) const TABLES: &[Layers] = &[
             &["lib"],
         ],
     },
-    Layers { source: ZOOKEEPER, within: "calls", modules: &[&["acquire wait"], &["beside", "release", "renew"]] },
+    Layers {
+        source: ZOOKEEPER,
+        within: "calls",
+        modules: &[&["acquire wait"], &["beside", "release", "renew", "vote"]],
+    },
     Layers {
         source: POSTGRES,
         within: "",

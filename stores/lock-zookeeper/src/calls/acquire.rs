@@ -11,7 +11,7 @@ use zookeeper_client::{CreateMode, Error, Stat};
 
 use crate::calls::wait::tend;
 use crate::data::ClaimData;
-use crate::error::{is_ambiguous, of_request};
+use crate::error::of_request;
 use crate::names::{KeyHash, Line};
 use crate::places::{Known, Place};
 use crate::session::{Session, acls, make, sleep};
@@ -93,7 +93,7 @@ impl Attempting<'_> {
             let sent = shared.now();
             // Sent in this order before the first answer, and executed in this order.
             let create = session.client.create(&start, &text, &options);
-            let list = session.client.list_children(&folder);
+            let list = session.client.get_children(&folder);
             let read = session.client.get_data(&base);
             let (created, listed, based) = tokio::join!(create, list, read);
             if let Ok((stat, _)) = &created {
@@ -105,9 +105,9 @@ impl Attempting<'_> {
             }
             break (created, listed, based);
         };
-        let line = listed.map(|names| Line::of(*hash, &names));
-        let own = line.as_ref().ok().and_then(|line| line.position(claim.owner));
-        let (stat, line, at) = match (created, line, own) {
+        let line = listed.map(|(names, folder)| (Line::of(*hash, &names), folder.pzxid));
+        let own = line.as_ref().ok().and_then(|(line, _)| line.position(claim.owner));
+        let (stat, (line, newest), at) = match (created, line, own) {
             (Ok((stat, _)), Ok(line), Some(at)) => (stat, line, at),
             (created, line, _) => {
                 // Whether there is a node is found out before this claim is worked on again.
@@ -131,7 +131,13 @@ impl Attempting<'_> {
         shared.places.insert(claim.owner, place.waiting(request.ticket.clone(), request.floor));
         tend(shared, session, claim.owner, false);
         if at == 0 && !self.is_kept(&line, stat.ctime).await? {
-            return self.granted(based, stat.czxid, stat.ctime).await;
+            if newest == stat.czxid {
+                return self.granted(based, stat.czxid, stat.ctime).await;
+            }
+            // Since this node was made, another has come or gone: perhaps a claim that was granted meanwhile, under a greater token.
+            let ended = || LockError::not_executed("the claim has ended while it was granted");
+            let place = shared.places.get(claim.owner).ok_or_else(ended)?;
+            return self.again(place).await?.ok_or_else(ended);
         }
         if request.tentative {
             shared.note_contended(&claim.key);
@@ -207,18 +213,20 @@ impl Attempting<'_> {
         let (shared, session, owner) = (self.shared, self.session, self.request.claim.owner);
         while !session.has_ended() {
             // A read may be answered by a server that is behind. Behind a write of the same session it is not.
-            let write = session.client.set_data(&session.beat, &[], None);
+            let write = shared.write(session);
             let read = shared.line(session, self.hash);
             let (written, line) = tokio::join!(write, read);
+            let written = written.map_err(|error| of_request(&error));
             match (written, line) {
-                (Ok(_), Ok(line)) => {
+                (Err(error), _) | (_, Err(error)) if error.is_transient() => sleep(Duration::from_millis(50)).await,
+                // The servers agree on a refusal as on a write.
+                (_, Ok(line)) => {
                     if let Some(at) = line.position(owner) {
                         shared.remove(session, &shared.paths.beside(self.hash, &line.claims[at].name)).await;
                     }
                     return;
                 }
-                (Err(error), _) if !is_ambiguous(&error) => return,
-                _ => sleep(Duration::from_millis(50)).await,
+                (_, Err(_)) => return,
             }
         }
     }

@@ -6,14 +6,12 @@ use std::time::Duration;
 use lock_store::{Claim, DoneMark, Holder, JobRecord, JobVersion, LockError, LockKey, Result, Timestamp};
 use zookeeper_client::{Error, MultiWriteError};
 
+use crate::calls::TRIES;
 use crate::data::{JobData, MarkData, later};
 use crate::error::{foreign, of_request};
 use crate::names::KeyHash;
 use crate::session::{Session, lasting, make};
 use crate::shared::{Shared, kept_holder};
-
-/// How often a step is tried whose nodes other processes make and remove meanwhile.
-const TRIES: u32 = 5;
 
 /// Describes the holder of a lock.
 pub(crate) async fn holder(shared: &Arc<Shared>, key: &LockKey, until: Timestamp) -> Result<Option<Holder>> {
@@ -27,8 +25,8 @@ pub(crate) async fn holder(shared: &Arc<Shared>, key: &LockKey, until: Timestamp
             }
         }
         // It may have gone since, and the next one is the first.
-        match shared.first(session, hash, &line).await? {
-            Some((holder, ..)) => return Ok(Some(holder)),
+        match shared.first(session, key, hash, &line).await? {
+            Some(holder) => return Ok(Some(holder)),
             None if line.claims.is_empty() => return Ok(None),
             None => {}
         }
@@ -75,7 +73,7 @@ pub(crate) async fn done(
 ) -> Result<Option<DoneMark>> {
     let session = &shared.session(until).await?;
     // The server of this process may be behind the one that took the mark. A write of this session is not answered before it has caught up.
-    let write = session.client.set_data(&session.beat, &[], None);
+    let write = shared.write(session);
     let read = read_mark(shared, session, key, version);
     let (written, read) = tokio::join!(write, read);
     written.map_err(|error| of_request(&error).with_key(key))?;

@@ -4,4 +4,8 @@ pub(crate) mod acquire;
 pub(crate) mod beside;
 pub(crate) mod release;
 pub(crate) mod renew;
+pub(crate) mod vote;
 mod wait;
+
+/// How often a step is tried whose nodes other processes make and remove meanwhile.
+const TRIES: u32 = 5;

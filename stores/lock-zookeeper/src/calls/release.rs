@@ -5,14 +5,12 @@ use std::sync::Arc;
 use lock_store::{Freed, JobRun, LockError, Release, Result, Timestamp};
 use zookeeper_client::{Error, MultiWriteError};
 
+use crate::calls::TRIES;
 use crate::data::{ClaimData, JobData, KeptData, later};
 use crate::error::{foreign, of_request};
 use crate::names::KeyHash;
 use crate::session::{Session, lasting};
 use crate::shared::Shared;
-
-/// How often a step is tried whose nodes other processes make and remove meanwhile.
-const TRIES: u32 = 5;
 
 /// The node of a claim that ends.
 struct Ending {

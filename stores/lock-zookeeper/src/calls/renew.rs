@@ -56,21 +56,10 @@ async fn ask(shared: &Shared, until: Timestamp, held: &[Option<Known>]) -> Resul
     for place in held.iter().flatten().filter(|place| place.session == session.id) {
         reader.add_get_data(&place.path).map_err(|error| of_request(&error))?;
     }
-    let sent = shared.now();
     // Sent in this order before the first answer, and answered in this order.
-    let write = session.client.set_data(&session.beat, &[], None);
+    let write = shared.write(&session);
     let (written, read) = tokio::join!(write, reader.commit());
-    match written {
-        Ok(stat) => shared.note_time(sent, stat.mtime),
-        // An operator has removed the node. The next session makes another one.
-        Err(Error::NoNode) => {
-            return Err(LockError::not_executed(format!(
-                "the node {} of this process is gone, so no lease can be extended; who removes nodes of the lock store?",
-                session.beat
-            )));
-        }
-        Err(error) => return Err(of_request(&error)),
-    }
+    written.map_err(|error| of_request(&error))?;
     let read = read.map_err(|error| of_request(&error))?;
     Ok((Some(Arc::clone(&session)), read))
 }

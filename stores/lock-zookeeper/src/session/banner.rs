@@ -15,8 +15,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// The oldest version. It reads many nodes in one request.
 const OLDEST: (u32, u32) = (3, 6);
 
-/// Refuses servers that are not ZooKeeper, or too old. A server that says nothing is not refused: an operator may have forbidden this
-/// question, and one server of several may be down.
+/// Refuses servers that are not ZooKeeper, or too old. A server that says nothing may be down, or forbid this question.
 pub(crate) async fn check(hosts: &str) -> Result<()> {
     let answers = all(hosts.split(',').map(version)).await;
     for (host, answer) in hosts.split(',').zip(answers) {

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use lock_testing::{Direction, FaultProxy, free_port, freeze, thaw};
 
-use crate::support::{MS, SECOND};
+const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
 
 /// The versions that are installed.
 pub(crate) const NEWEST: &str = "3.9.5";
@@ -106,9 +107,9 @@ impl Servers {
     pub(crate) fn shared(version: &'static str, count: usize) -> &'static Self {
         static SHARED: Mutex<BTreeMap<(&str, usize), &Servers>> = Mutex::new(BTreeMap::new());
         let mut shared = SHARED.lock().unwrap();
-        *shared
-            .entry((version, count))
-            .or_insert_with(|| &*Box::leak(Box::new(Self::start(version, count, Pace::PATIENT))))
+        let new = || -> &'static Self { Box::leak(Box::new(Self::start(version, count, Pace::PATIENT))) };
+        let &mut servers = shared.entry((version, count)).or_insert_with(new);
+        servers
     }
 
     fn start(version: &'static str, count: usize, pace: Pace) -> Self {
@@ -151,7 +152,7 @@ impl Servers {
         for part in [first, third] {
             part.iter_mut().for_each(Member::launch);
             for member in part {
-                if !(wait_until(|| member.has_ended() || member.is_ready()) && !member.has_ended()) {
+                if !wait_until(|| member.has_ended() || member.is_ready()) || member.has_ended() {
                     return Err(member.log());
                 }
             }
@@ -341,6 +342,7 @@ impl Drop for Member {
 }
 
 /// Checks a condition every few milliseconds, until it holds or [`PATIENCE`] ends.
+#[allow(clippy::disallowed_methods, reason = "tests live in real time, also those of other crates")]
 fn wait_until(mut holds: impl FnMut() -> bool) -> bool {
     let begun = Instant::now();
     while !holds() {
