@@ -15,7 +15,7 @@ use crate::{Result, peers};
 const RECORD: usize = 44;
 
 /// A running adapter. It is killed on drop, with all of its waits.
-struct Adapter {
+pub(crate) struct Adapter {
     child: Child,
     orders: ChildStdin,
     answers: BufReader<ChildStdout>,
@@ -24,9 +24,14 @@ struct Adapter {
 impl Adapter {
     fn start(number: usize, port: u16) -> Result<Self> {
         let command = peers::all().into_iter().nth(number).ok_or("there is no such peer")?.command?;
+        Self::start_at(&command, &format!("redis://127.0.0.1:{port}"))
+    }
+
+    /// Starts the adapter with the words of a command, over the server of a URL.
+    pub(crate) fn start_at(command: &str, url: &str) -> Result<Self> {
         let mut words = command.split('\t');
         let mut command = Command::new(words.next().unwrap_or_default());
-        command.args(words).args([format!("redis://127.0.0.1:{port}"), TTL_MS.to_string()]);
+        command.args(words).args([url, &TTL_MS.to_string()]);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let orders = child.stdin.take().ok_or("an adapter has no input")?;
         let answers = BufReader::new(child.stdout.take().ok_or("an adapter has no output")?);
@@ -50,7 +55,7 @@ impl Adapter {
         }
     }
 
-    fn ask(&mut self, order: &Value, kind: &str) -> Result<Value> {
+    pub(crate) fn ask(&mut self, order: &Value, kind: &str) -> Result<Value> {
         self.orders.write_all(format!("{order}\n").as_bytes())?;
         self.hear(kind)
     }

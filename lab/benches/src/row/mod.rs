@@ -13,6 +13,7 @@ mod shared;
 mod stores;
 mod waits;
 pub(crate) mod watchdog;
+pub(crate) mod zookeeper;
 
 use crate::Result;
 use crate::bench::Bench;
@@ -34,7 +35,7 @@ impl Row {
 }
 
 /// Every row, in the order of the table.
-pub(crate) const ROWS: [Row; 16] = [
+pub(crate) const ROWS: [Row; 17] = [
     Row { name: "idle", about: "latency: 1 task, distinct keys", run: distinct::idle },
     Row { name: "many", about: "throughput: many tasks, distinct keys", run: distinct::many },
     Row { name: "hot", about: "one hot key: 1 process of 64 tasks, hold 0", run: hot::process },
@@ -55,6 +56,11 @@ pub(crate) const ROWS: [Row; 16] = [
         name: "postgres",
         about: "PostgreSQL: locks beside the statements that they are made of",
         run: postgres::run,
+    },
+    Row {
+        name: "zookeeper",
+        about: "ZooKeeper: locks beside the requests that they are made of, and beside Curator",
+        run: zookeeper::run,
     },
     Row { name: "watchdog", about: "many locks held and renewed", run: watchdog::run },
     Row { name: "drops", about: "guards dropped as fast as they come, by 64 tasks", run: drops::run },

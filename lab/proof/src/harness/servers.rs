@@ -2,6 +2,7 @@
 
 mod clock;
 mod cluster;
+mod ensemble;
 mod one;
 mod postgres;
 mod quorum;
@@ -13,6 +14,7 @@ use fastrand::Rng;
 use lock_testing::{RedisServer, Reply};
 
 pub(crate) use cluster::Cluster;
+pub(crate) use ensemble::Ensemble;
 pub(crate) use one::One;
 pub(crate) use postgres::Database;
 pub(crate) use quorum::Members;
