@@ -284,31 +284,40 @@ BEGIN
   END LOOP;
 END $$;
 
--- Raises leases, and never shortens one. A row that another transaction keeps locked delays no other lease: `renewed` is null for it at
--- once. With patience (ms) the row is waited for, and the call fails if it stays locked.
+-- Raises leases, and never shortens one. One statement locks all rows, and another one writes them. A row that another transaction keeps
+-- locked delays no other lease: `renewed` is null for it at once. With patience (ms) the rows are waited for, in the order of their keys, so
+-- that two calls never wait for each other in a ring. The call fails if a row stays locked. A key that is missing stays missing.
+--
+-- The settings of the function let a session plan its statements once, and find each row by its key. Without them, PostgreSQL plans the call
+-- of a single lease anew each time, and may read the whole table because that was small once.
 CREATE OR REPLACE FUNCTION lock_core.renew_v2(keys text[], owners uuid[], ttls bigint[], durably text, patience bigint)
 RETURNS TABLE (renewed boolean)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
-  i int;
+  untils timestamptz[];
+  moment timestamptz;
 BEGIN
   PERFORM lock_core.must_read_committed();
   PERFORM set_config('synchronous_commit', durably, true), set_config('lock_timeout', greatest(patience, 1)::text, true);
-  FOR i IN 1 .. cardinality(keys) LOOP
-    IF patience > 0 THEN
-      PERFORM 1 FROM lock_core.lock l WHERE l.key = keys[i] AND l.owner = owners[i] FOR NO KEY UPDATE;
-    ELSE
-      PERFORM 1 FROM lock_core.lock l WHERE l.key = keys[i] AND l.owner = owners[i] FOR NO KEY UPDATE SKIP LOCKED;
-    END IF;
-    IF FOUND THEN
-      renewed := lock_core.extend(keys[i], owners[i], ttls[i], clock_timestamp());
-    ELSIF EXISTS (SELECT FROM lock_core.lock l WHERE l.key = keys[i] AND l.owner = owners[i] AND l.until > clock_timestamp()) THEN
-      renewed := NULL;
-    ELSE
-      renewed := false;
-    END IF;
-    RETURN NEXT;
-  END LOOP;
+  IF patience > 0 THEN
+    PERFORM 1 FROM lock_core.lock l WHERE l.key = ANY (keys) AND l.owner = ANY (owners) ORDER BY l.key FOR NO KEY UPDATE;
+  END IF;
+  -- The end of each lease whose row is locked now, and null for the others.
+  untils := ARRAY(SELECT l.until FROM unnest(keys, owners) WITH ORDINALITY a(k, o, place) LEFT JOIN LATERAL (
+      SELECT l.until FROM lock_core.lock l WHERE l.key = a.k AND l.owner = a.o FOR NO KEY UPDATE SKIP LOCKED) l ON true
+    ORDER BY a.place);
+  -- Read when nothing is waited for any more.
+  moment := clock_timestamp();
+  -- A lease that is asked for twice gets the longer time.
+  UPDATE lock_core.lock l SET until = greatest(lock_core.ends(l.until, l.ttl_ms, moment), moment + lock_core.span(a.ttl)),
+      ttl_ms = -greatest(a.ttl, ceil(extract(epoch FROM lock_core.ends(l.until, l.ttl_ms, moment) - moment) * 1000)::bigint)
+    FROM (SELECT u.k, least(greatest(max(u.ms), 0), 3162240000000) FROM unnest(keys, ttls, untils) u(k, ms, until)
+      WHERE u.until > moment GROUP BY u.k) a(k, ttl) WHERE l.key = a.k;
+  RETURN QUERY SELECT CASE WHEN a.until > moment THEN true
+        WHEN a.until IS NOT NULL OR NOT EXISTS (
+          SELECT FROM lock_core.lock l WHERE l.key = a.k AND l.owner = a.o AND l.until > moment) THEN false END
+      FROM unnest(keys, owners, untils) WITH ORDINALITY a(k, o, until, place) ORDER BY a.place;
 END $$;
 
 -- For builds before version 3.
@@ -316,18 +325,6 @@ CREATE OR REPLACE FUNCTION lock_core.renew_v1(keys text[], owners uuid[], ttls b
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   RETURN QUERY SELECT coalesce(r.renewed, false) FROM lock_core.renew_v2(keys, owners, ttls, durably, 1000) r;
-END $$;
-
--- Extends a lease that has not ended, whose row is locked.
-CREATE OR REPLACE FUNCTION lock_core.extend(k text, o uuid, ms bigint, moment timestamptz) RETURNS boolean
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-  ttl bigint := least(greatest(ms, 0), 3162240000000);
-BEGIN
-  UPDATE lock_core.lock l SET until = greatest(lock_core.ends(l.until, l.ttl_ms, moment), moment + lock_core.span(ttl)),
-      ttl_ms = -greatest(ttl, ceil(extract(epoch FROM lock_core.ends(l.until, l.ttl_ms, moment) - moment) * 1000)::bigint)
-    WHERE l.key = k AND l.owner = o AND l.until > moment;
-  RETURN FOUND;
 END $$;
 
 -- Ends claims: leaves their queues, frees what they hold or keeps it for a while, notes the runs that end with them, and grants what is

@@ -31,7 +31,7 @@ BEGIN
 END $$;
 
 -- An older text that runs later takes no version back.
-UPDATE lock_core.meta SET version = greatest(version, 5);
+UPDATE lock_core.meta SET version = greatest(version, 6);
 
 DO $$
 BEGIN
