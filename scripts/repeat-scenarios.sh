@@ -29,10 +29,11 @@ if [ -z "${TMPDIR:-}" ] && [ -d /dev/shm ] && [ -w /dev/shm ]; then export TMPDI
 scenarios() {
     threads=$1
     shift
-    cargo test --locked -q -p lock-core --all-features --test it -- --nocapture --test-threads "$threads" "$@"
+    cargo test --locked -q -p lock-core --all-features --test redis --test topologies --no-fail-fast -- \
+        --nocapture --test-threads "$threads" "$@"
 }
 
-cargo test --locked -p lock-core --all-features --test it --no-run
+cargo test --locked -p lock-core --all-features --test redis --test topologies --no-run
 failed=0
 run=1
 while [ "$run" -le "$runs" ]; do

@@ -25,9 +25,9 @@ quorum: the conformance suite|conformance::quorum_of_servers::'
 folder=target/matrix
 mkdir -p "$folder"
 : >"$folder/alone"
-suite=$(cargo test --locked -p lock-core --all-features --test it --no-run 2>&1 | sed -n 's/.*Executable .*(\(.*\))$/\1/p')
-[ -n "$suite" ] || { echo "the tests do not compile" >&2; exit 2; }
-tests() { PATH="$bin:$PATH" "$suite" "$@" || true; }
+suites=$(cargo test --locked -p lock-core --all-features --test redis --test topologies --no-run 2>&1 | sed -n 's/.*Executable .*(\(.*\))$/\1/p')
+[ "$(echo "$suites" | wc -l)" -eq 2 ] || { echo "the tests do not compile" >&2; exit 2; }
+tests() { echo "$suites" | while read -r suite; do PATH="$bin:$PATH" "$suite" "$@" </dev/null || true; done; }
 
 for server; do
     bin=$PWD/target/servers/$server
@@ -44,8 +44,8 @@ for server; do
     esac
     # shellcheck disable=SC2046,SC2086 # lists of words
     tests $skip $(echo "$features" | sed 's/.*|//') >"$folder/$server.all" 2>&1
-    sed -n 's/^test \(it::\)\{0,1\}\([^ ]*\) \.\.\. \(ok\|FAILED\)$/\2 \3/p' "$folder/$server.all" | sort >"$folder/$server.log"
-    grep -q '^test result' "$folder/$server.all" || { echo "$server: the tests did not end, see $folder/$server.all" >&2; exit 2; }
+    sed -n 's/^test \([^ ]*\) \.\.\. \(ok\|FAILED\)$/\1 \2/p' "$folder/$server.all" | sort >"$folder/$server.log"
+    [ "$(grep -c '^test result' "$folder/$server.all")" -eq 2 ] || { echo "$server: the tests did not end, see $folder/$server.all" >&2; exit 2; }
     failed=$(sed -n 's/ FAILED$//p' "$folder/$server.log")
     for test in $failed; do
         echo "$server: $test failed, and runs again" >&2

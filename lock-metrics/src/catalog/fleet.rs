@@ -20,7 +20,7 @@ metrics! { FLEET:
     KEYS_WITHOUT_TTL "distributed_lock_inspector_keys_without_ttl" ["lock", "store"]
         "Locks in the store that never expire: this library does not write such keys.";
     COMMANDS "distributed_lock_inspector_commands" ["lock", "store"]
-        "Held locks of commands under `lockctl run`, which no process reports.";
+        "Held locks of commands under `lockctl run` and of Redisson in Java, which no process reports.";
     COMMANDS_STUCK "distributed_lock_inspector_commands_stuck" ["lock", "store"]
         "Commands under `lockctl run --stuck-after` that are older than that.";
     COMMANDS_STUCK_WAITERS "distributed_lock_inspector_commands_stuck_waiters" ["lock", "store"]

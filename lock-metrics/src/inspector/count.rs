@@ -37,6 +37,9 @@ impl FleetLock {
             let queued = if is_stuck { waiters.unwrap_or(0) } else { 0 };
             let [all, stuck, waiters] = self.commands;
             self.commands = [all + 1, stuck + u32::from(is_stuck), waiters.saturating_add(queued)];
+        } else if entry.state == EntryState::Held && entry.holder.owner.is_none() {
+            // A thread of Redisson.
+            self.commands[0] += 1;
         }
         if let Some(age) = entry.held_for {
             let since = now.before(age);
@@ -68,6 +71,15 @@ mod tests {
         entry.pinned_for = pinned.map(Duration::from_secs);
         entry.pinned_by = pinned.map(|age| format!("session {age}"));
         entry
+    }
+
+    #[test]
+    fn a_thread_of_redisson_holds_a_lock_that_no_process_reports() {
+        let (mut lock, now, mut java) = (FleetLock::default(), Moment::now(), entry(None));
+        java.holder.owner = None;
+        lock.add(&java, now);
+        lock.add(&entry(None), now);
+        assert_eq!((lock.held[0], lock.commands), (Some(2), [1, 0, 0]));
     }
 
     #[test]

@@ -42,8 +42,8 @@ pub(crate) struct FleetLock {
     /// Covers only the keys that have an expiry.
     pub(crate) min_ttl: Option<Duration>,
     pub(crate) without_ttl: u32,
-    /// Held by commands of `lockctl run`, for which no process exports metrics. The second number counts those that are
-    /// older than their own threshold, the third the processes that queue for those.
+    /// Held by commands of `lockctl run` and by Redisson, for which no process exports metrics. The second number counts the commands
+    /// that are older than their own threshold, the third the processes that queue for those.
     pub(crate) commands: [u32; 3],
     /// How long a run of the job has been missing, for the latest job of that name. `None` if it is not a job.
     pub(crate) job_overdue: Option<Duration>,

@@ -62,7 +62,7 @@ async fn every_command_works_through_any_node() {
 async fn every_master_is_reached_by_tls_and_under_the_name_it_announces() {
     use crate::program::{lockctl_at, lockctl_trusting};
     let file =
-        |name: &str| std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../lock-core/tests/it/tls").join(name);
+        |name: &str| std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../lock-core/tests/support/tls").join(name);
     let authority = file("authority.pem");
     // One master, so that its certificate need not cover the cluster bus too.
     let settings = lock_testing::RedisServer::builder()

@@ -269,7 +269,7 @@ async fn a_clock_that_differs_from_that_of_the_store() {
     std::fs::create_dir_all(&directory).unwrap();
     let path = |name: &str| directory.join(name).to_str().unwrap().to_owned();
     let (source, shim, offset) = (path("shim.c"), path("shim.so"), path("offset"));
-    std::fs::write(&source, include_str!("../../../lock-core/tests/it/server_clock/shim.c")).unwrap();
+    std::fs::write(&source, include_str!("../../../lock-core/tests/support/shim.c")).unwrap();
     let built = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o", &shim, &source]).status();
     assert!(built.unwrap().success());
     std::fs::write(&offset, 3600i64.to_ne_bytes()).unwrap();

@@ -1,78 +1,23 @@
 //! From a call of the contract to its answer.
 
-use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-use tokio::sync::Notify;
 
 use crate::names;
 use crate::scripts::{ACQUIRE, FORGET, READ, RELEASE, RENEW, Told, step};
 use crate::seen::{Seen, about};
 use crate::store::RedissonStore;
-use lock_redis::layout::{Draw, ServerTime, Step};
+use lock_redis::layout::{Draw, REVOKED, Step};
 use lock_store::contract::backend::{AcquireRequest, Attempt, Claim, Freed, LockBackend as _, Release, Renewal};
 use lock_store::types::error::{LockError, Result};
 use lock_store::types::key::LockKey;
 use lock_store::types::options::command_timeout;
 use lock_store::types::owner::OwnerId;
-use lock_store::types::system::clock::{Clock, Timestamp};
-use lock_store::types::system::sync::Mutex;
+use lock_store::types::system::clock::Clock;
 use lock_store::types::system::together::all;
 
 /// How long the server remembers that an unlock was done. As long as Redisson with its default settings.
 const LATCH_KEPT: Duration = Duration::from_secs(20);
-
-/// How many unanswered unlocks and spent latches are remembered: more than are ever in flight.
-const MOST: usize = 4096;
-
-/// The time of each server, by its lane.
-#[derive(Debug, Default)]
-pub(crate) struct Times(Mutex<HashMap<u16, ServerTime>>);
-
-impl Times {
-    fn note(&self, lane: u16, micros: u64, received: Timestamp) {
-        let mut times = self.0.lock();
-        times.entry(lane).or_insert_with(|| ServerTime::new(micros, received)).observe(micros, received);
-    }
-
-    /// Returns the deadline of a command as its server reads it. 0 before the first answer, which brings the time.
-    fn deadline(&self, lane: u16, now: Timestamp, within: Duration) -> u64 {
-        self.0.lock().get(&lane).map_or(0, |time| time.deadline(now, within))
-    }
-}
-
-/// The numbers by which the server knows an unlock again that is repeated.
-#[derive(Debug, Default)]
-pub(crate) struct Unlocks {
-    unanswered: Mutex<HashMap<OwnerId, OwnerId>>,
-    /// The latches that are to be removed.
-    spent: Mutex<Vec<(LockKey, OwnerId)>>,
-    added: Notify,
-}
-
-impl Unlocks {
-    /// Returns the number of a claim's unlock: the same until it is answered.
-    fn number(&self, owner: OwnerId) -> OwnerId {
-        let mut unanswered = self.unanswered.lock();
-        if unanswered.len() >= MOST {
-            unanswered.clear();
-        }
-        *unanswered.entry(owner).or_insert_with(OwnerId::random)
-    }
-
-    fn answered(&self, owner: OwnerId, latch: Option<(LockKey, OwnerId)>) {
-        self.unanswered.lock().remove(&owner);
-        let mut spent = self.spent.lock();
-        // A latch that is not removed ends by itself.
-        if spent.len() < MOST
-            && let Some(latch) = latch
-        {
-            spent.push(latch);
-            self.added.notify_one();
-        }
-    }
-}
 
 fn millis(time: Duration) -> String {
     time.as_millis().max(1).to_string()
@@ -133,7 +78,7 @@ impl RedissonStore {
                 token.map(|token| Attempt::Granted { token, lease: None }).ok_or_else(|| unreadable(lock))
             }
             b"h" => {
-                let seen = Seen::read(&told).ok_or_else(|| unreadable(lock))?;
+                let seen = Seen::read(&told, lock, &self.channels).ok_or_else(|| unreadable(lock))?;
                 Ok(Attempt::Held { holder: seen.holder() })
             }
             b"c" => Err(LockError::misconfigured(
@@ -165,24 +110,25 @@ impl RedissonStore {
     pub(crate) async fn free(&self, release: &Release) -> Result<Freed> {
         let claim = &release.claim;
         let (lock, owner) = (&claim.key, claim.owner);
-        let channel = names::channel(lock);
-        self.channels.leave(&channel, owner);
+        self.channels.leave(&names::channel(lock), owner);
         let number = self.unlocks.number(owner);
-        let keys = vec![lock.as_str().to_owned(), channel, names::latch(lock, number), names::about(lock)];
         let keep = if release.keep_for.is_zero() { "0".to_owned() } else { millis(release.keep_for) };
-        let verb = self.channels.verb.publish().to_owned();
-        let words = vec![names::field(owner), verb, millis(LATCH_KEPT), keep, names::kept(owner)];
-        let mut step = step("release", lock, &RELEASE, keys, words);
-        step.within = command_timeout(claim.ttl);
-        let told = self.redis.step(step).await?;
-        let freed = self.freed(&told, lock)?;
+        let by = [names::field(owner), keep, names::kept(owner), String::new()];
+        let freed = self.unlock(lock, by, number, command_timeout(claim.ttl)).await?;
         self.unlocks.answered(owner, (freed == Freed::Released).then(|| (lock.clone(), number)));
         Ok(freed)
     }
 
-    /// Reads whether a lock was freed. A release that nobody hears of is logged once.
-    pub(crate) fn freed(&self, told: &Told, lock: &LockKey) -> Result<Freed> {
-        match told.word() {
+    /// Frees a lock that has a field, or keeps it for so long by another field, and sends a message to its holder. A release that
+    /// nobody hears of is logged once.
+    pub(crate) async fn unlock(&self, lock: &LockKey, by: [String; 4], id: OwnerId, within: Duration) -> Result<Freed> {
+        let [field, keep, kept, message] = by;
+        let keys = vec![lock.as_str().to_owned(), names::channel(lock), names::latch(lock, id), names::about(lock)];
+        let verb = self.channels.verb.publish().to_owned();
+        let words = vec![field, verb, millis(LATCH_KEPT), keep, kept, REVOKED.to_owned(), message];
+        let mut step = step("release", lock, &RELEASE, keys, words);
+        step.within = within;
+        match self.redis.step(step).await?.word() {
             b"" => return Ok(Freed::NotHeld),
             b"1" => {}
             b"2" if self.warned.swap(true, Ordering::Relaxed) => {}
@@ -203,7 +149,7 @@ impl RedissonStore {
         if told.rest.is_empty() {
             return Ok(None);
         }
-        Seen::read(&told).map(Some).ok_or_else(|| unreadable(lock))
+        Seen::read(&told, lock, &self.channels).map(Some).ok_or_else(|| unreadable(lock))
     }
 
     /// Removes the latches of unlocks that were answered, as Redisson does. Never returns.

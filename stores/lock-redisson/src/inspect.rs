@@ -1,14 +1,16 @@
 //! The locks of a whole fleet, with holders in Java.
 
+use std::time::Duration;
+
 use crate::names::{self, Field};
-use crate::scripts::{FORCE, step};
 use crate::store::RedissonStore;
-use lock_redis::layout::{REVOKED, revoking};
+use lock_redis::layout::revoking;
 use lock_store::contract::backend::{
     Freed, Inspector, LockEntry, Revocation, RevokeFrom, ScanPage, ScanPosition, Waiter,
 };
 use lock_store::types::error::Result;
 use lock_store::types::key::LockKey;
+use lock_store::types::owner::OwnerId;
 use lock_store::types::system::together::all;
 
 impl Inspector for RedissonStore {
@@ -40,16 +42,12 @@ impl Inspector for RedissonStore {
         let (field, message) = match from {
             RevokeFrom::Owner(owner) => (names::field(*owner), revoking(*owner, actor, reason)),
             // Only a field that Redisson writes: what this library writes has an owner.
-            RevokeFrom::Foreign(value) => match std::str::from_utf8(value) {
-                Ok(field) if matches!(Field::read(field), Some(Field::Redisson(..))) => {
-                    (field.to_owned(), String::new())
-                }
+            RevokeFrom::Foreign(value) => match String::from_utf8(value.clone()) {
+                Ok(field) if matches!(Field::read(&field), Some(Field::Redisson(..))) => (field, String::new()),
                 _ => return Ok(Freed::NotHeld),
             },
         };
-        let keys = vec![key.as_str().to_owned(), names::channel(key), names::about(key)];
-        let words = vec![field, self.channels.verb.publish().to_owned(), REVOKED.to_owned(), message];
-        let told = self.redis.step(step("release", key, &FORCE, keys, words)).await?;
-        self.freed(&told, key)
+        let by = [field, "0".to_owned(), String::new(), message];
+        self.unlock(key, by, OwnerId::random(), Duration::from_secs(1)).await
     }
 }

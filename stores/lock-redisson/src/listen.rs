@@ -55,7 +55,7 @@ impl Verb {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Channel {
     lane: u16,
     heard: bool,
@@ -63,6 +63,8 @@ struct Channel {
     waiters: Vec<OwnerId>,
     /// Whether a claim has waited since the last round.
     used: bool,
+    /// A thread of Redisson that has the lock, when it was first seen, and when the lease that was seen last ends: server time.
+    thread: Option<(String, Duration, Duration)>,
 }
 
 /// The channels of the locks for which claims of this process wait, or did lately.
@@ -86,7 +88,7 @@ impl Channels {
         let mut by_name = self.by_name.lock();
         if by_name.get(name).is_none_or(|known| known.lane != lane) {
             // It is new, or its slot has moved.
-            by_name.insert(name.to_owned(), Channel { lane, heard: false, waiters: Vec::new(), used: true });
+            by_name.insert(name.to_owned(), Channel { lane, used: true, ..Channel::default() });
             self.changes.send_replace(());
         }
         let Some(channel) = by_name.get_mut(name) else { return false };
@@ -134,6 +136,7 @@ impl Channels {
     fn deafen(&self, lane: u16, inbox: &Inbox) {
         for channel in self.by_name.lock().values_mut().filter(|channel| channel.lane == lane) {
             if mem::take(&mut channel.heard) {
+                channel.thread = None;
                 channel.waiters.iter().for_each(|owner| inbox.ask_again(*owner));
             }
         }
@@ -141,9 +144,22 @@ impl Channels {
 
     /// Tells the waiters of a lock that it was released. As in Redisson, they race for it.
     fn wake(&self, name: &[u8], inbox: &Inbox) {
-        let by_name = self.by_name.lock();
-        let channel = std::str::from_utf8(name).ok().and_then(|name| by_name.get(name));
-        channel.into_iter().flat_map(|channel| &channel.waiters).for_each(|owner| inbox.ask_again(*owner));
+        let mut by_name = self.by_name.lock();
+        if let Some(channel) = std::str::from_utf8(name).ok().and_then(|name| by_name.get_mut(name)) {
+            channel.thread = None;
+            channel.waiters.iter().for_each(|owner| inbox.ask_again(*owner));
+        }
+    }
+
+    /// Returns since when at least a thread of Redisson has a lock, which Redisson writes nowhere. It is the time of the first look
+    /// that saw it, as long as no release is heard, and no lease that a look saw has ended before the next look.
+    pub(crate) fn held_since(&self, name: &str, thread: &str, now: Duration, ends: Duration) -> Option<Duration> {
+        let mut by_name = self.by_name.lock();
+        let channel = by_name.get_mut(name).filter(|channel| channel.heard)?;
+        let known = channel.thread.take().filter(|(known, _, ended)| known == thread && now < *ended);
+        let since = known.map_or(now, |(_, since, _)| since);
+        channel.thread = Some((thread.to_owned(), since, ends));
+        Some(since)
     }
 
     /// Listens at every server where claims wait. Never returns.
@@ -260,6 +276,8 @@ async fn serve(channels: Arc<Channels>, redis: Arc<RedisStore>, lane: u16, inbox
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use lock_store::types::owner::OwnerId;
     use lock_testing::{EventLog, Report, inbox};
 
@@ -288,5 +306,34 @@ mod tests {
         assert!(channels.knows("c"));
         channels.end_round(0, &inbox);
         assert!(!channels.knows("c"));
+    }
+
+    #[test]
+    fn a_thread_has_a_lock_since_it_was_seen_unless_it_may_have_taken_the_lock_anew() {
+        let (channels, (inbox, _reports)) = (Channels::new(Verb::Plain), inbox(EventLog::default()));
+        let look = |thread: &str, now: u64, left: u64| {
+            let now = Duration::from_secs(now);
+            channels.held_since("c", thread, now, now + Duration::from_secs(left)).map(|since| since.as_secs())
+        };
+        assert_eq!(look("a:1", 99, 30), None, "nobody waits");
+        channels.enter("c", 0, OwnerId::random());
+        assert_eq!(look("a:1", 99, 30), None, "a release would not be heard");
+        channels.set_heard("c", 0);
+        // A watchdog renews the lease every ten seconds.
+        for now in 100..5000 {
+            assert_eq!(look("a:1", now, 30 - now % 10), Some(100));
+        }
+        channels.wake(b"c", &inbox);
+        assert_eq!(look("a:1", 5000, 30), Some(5000), "it released the lock, and took it again at once");
+        assert_eq!(look("a:1", 5029, 30), Some(5000));
+        assert_eq!(look("a:1", 5059, 30), Some(5059), "its lease may have ended, which nobody publishes");
+        assert_eq!(look("a:2", 5060, 30), Some(5060), "another thread");
+        channels.deafen(0, &inbox);
+        assert_eq!(look("a:2", 5061, 30), None, "the connection is gone");
+        channels.set_heard("c", 0);
+        assert_eq!(look("a:2", 5062, 30), Some(5062), "a release may have gone unheard");
+        channels.enter("c", 7, OwnerId::random());
+        channels.set_heard("c", 7);
+        assert_eq!(look("a:2", 5063, 30), Some(5063), "another server");
     }
 }

@@ -17,7 +17,6 @@ scripts! {
     ACQUIRE: include_str!("lua/acquire.lua");
     RENEW: include_str!("lua/renew.lua");
     RELEASE: include_str!("lua/release.lua");
-    FORCE: include_str!("lua/force.lua");
     // Answers `{now}` if the lock is free, and else as acquire.lua.
     READ: "local now = time()\nreturn call('EXISTS', KEYS[1]) == 0 and { now } or seen(now, KEYS[1], KEYS[2])";
     // Removes the latch of an unlock that was answered.

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use crate::names::Field;
+use crate::listen::Channels;
+use crate::names::{self, Field};
 use crate::scripts::Told;
 use lock_redis::layout::time_left;
 use lock_store::contract::backend::{EntryState, LockEntry};
@@ -19,21 +20,26 @@ const REDISSON: &str = "Redisson";
 /// A lock that is taken.
 #[derive(Debug)]
 pub(crate) struct Seen {
-    now: u64,
+    now: Duration,
     left: Option<Duration>,
     about: String,
     /// The field of its holder. Without one it is another hash.
     pub(crate) field: Option<(String, Field)>,
+    /// Since when at least a thread of Redisson has it, if releases are heard.
+    since: Option<Duration>,
 }
 
 impl Seen {
     /// Reads an answer. `None` if it cannot be read.
-    pub(crate) fn read(told: &Told) -> Option<Self> {
-        let left = time_left(told.number(1)?);
+    pub(crate) fn read(told: &Told, lock: &LockKey, channels: &Channels) -> Option<Self> {
+        let (now, left) = (Duration::from_micros(told.now), time_left(told.number(1)?));
         let about = told.text(2)?.to_owned();
         let fields = (3..told.rest.len()).filter_map(|at| told.text(at));
         let field = fields.filter_map(|text| Some((text.to_owned(), Field::read(text)?))).next();
-        Some(Self { now: told.now, left, about, field })
+        let ends = left.map_or(Duration::MAX, |left| now.saturating_add(left));
+        let thread = field.as_ref().filter(|(_, of)| matches!(of, Field::Redisson(..)));
+        let since = thread.and_then(|(thread, _)| channels.held_since(&names::channel(lock), thread, now, ends));
+        Some(Self { now, left, about, field, since })
     }
 
     /// Describes the holder.
@@ -50,6 +56,7 @@ impl Seen {
             }
             Some((_, Field::Redisson(client, thread))) => {
                 holder.info = Some(HolderInfo::new(client.as_str(), thread.parse().unwrap_or(0), REDISSON));
+                holder.since = self.since.map(|since| UNIX_EPOCH + since);
             }
             None => {}
         }
@@ -70,7 +77,7 @@ impl Seen {
     /// Describes the lock.
     pub(crate) fn entry(self, key: LockKey) -> LockEntry {
         let holder = self.holder();
-        let mut entry = LockEntry::new(key, holder, UNIX_EPOCH + Duration::from_micros(self.now));
+        let mut entry = LockEntry::new(key, holder, UNIX_EPOCH + self.now);
         entry.waiters = Some(0);
         match self.field {
             Some((_, Field::Claim(_))) => {
@@ -105,6 +112,7 @@ mod tests {
     use std::time::Duration;
 
     use super::{Seen, about};
+    use crate::listen::{Channels, Verb};
     use crate::names;
     use crate::scripts::Told;
     use lock_store::contract::backend::EntryState;
@@ -116,7 +124,7 @@ mod tests {
         let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
         let mut rest = vec![text("h"), Value::Int(left), text(about)];
         rest.extend(fields.iter().map(|field| text(field)));
-        Seen::read(&Told { now: 9_000_000, rest }).unwrap()
+        Seen::read(&Told { now: 9_000_000, rest }, &key(), &Channels::new(Verb::Plain)).unwrap()
     }
 
     fn key() -> LockKey {
@@ -138,7 +146,7 @@ mod tests {
         assert_eq!(
             (entry.holder.site(), entry.held_for),
             ("Redisson", None),
-            "since when it has the lock is not known"
+            "nobody listens for releases, so it is not known since when it has the lock"
         );
     }
 

@@ -1,13 +1,17 @@
 //! The store.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
-use crate::calls::{Times, Unlocks};
+use tokio::sync::Notify;
+
 use crate::listen::{Channels, Verb};
 use crate::names;
 use lock_redis::RedisStore;
+use lock_redis::layout::ServerTime;
 use lock_store::contract::backend::{
     AcquireRequest, Attempt, BlockedNotes, Capabilities, Claim, Doctor, Freed, Inbox, Inspector, LockBackend, Release,
     Renewal,
@@ -15,9 +19,14 @@ use lock_store::contract::backend::{
 use lock_store::types::error::{LockError, Result};
 use lock_store::types::key::LockKey;
 use lock_store::types::options::Durability;
-use lock_store::types::owner::Holder;
+use lock_store::types::owner::{Holder, OwnerId};
+use lock_store::types::system::clock::Timestamp;
+use lock_store::types::system::sync::Mutex;
 use lock_store::types::system::together::all;
 use lock_store::types::url::StoreUrl;
+
+/// How many unanswered unlocks and spent latches are remembered: more than are ever in flight.
+const MOST: usize = 4096;
 
 /// Locks in the layout of Redisson's `RLock`, on one server, on the master that sentinels name, or on the masters of a cluster.
 ///
@@ -94,6 +103,54 @@ impl RedissonStore {
     pub fn with_sharded_channels(mut self) -> Self {
         self.channels = Arc::new(Channels::new(Verb::Sharded));
         self
+    }
+}
+
+/// The time of each server, by its lane.
+#[derive(Debug, Default)]
+pub(crate) struct Times(Mutex<HashMap<u16, ServerTime>>);
+
+impl Times {
+    pub(crate) fn note(&self, lane: u16, micros: u64, received: Timestamp) {
+        let mut times = self.0.lock();
+        times.entry(lane).or_insert_with(|| ServerTime::new(micros, received)).observe(micros, received);
+    }
+
+    /// Returns the deadline of a command as its server reads it. 0 before the first answer, which brings the time.
+    pub(crate) fn deadline(&self, lane: u16, now: Timestamp, within: Duration) -> u64 {
+        self.0.lock().get(&lane).map_or(0, |time| time.deadline(now, within))
+    }
+}
+
+/// The numbers by which the server knows an unlock again that is repeated.
+#[derive(Debug, Default)]
+pub(crate) struct Unlocks {
+    unanswered: Mutex<HashMap<OwnerId, OwnerId>>,
+    /// The latches that are to be removed.
+    pub(crate) spent: Mutex<Vec<(LockKey, OwnerId)>>,
+    pub(crate) added: Notify,
+}
+
+impl Unlocks {
+    /// Returns the number of a claim's unlock: the same until it is answered.
+    pub(crate) fn number(&self, owner: OwnerId) -> OwnerId {
+        let mut unanswered = self.unanswered.lock();
+        if unanswered.len() >= MOST {
+            unanswered.clear();
+        }
+        *unanswered.entry(owner).or_insert_with(OwnerId::random)
+    }
+
+    pub(crate) fn answered(&self, owner: OwnerId, latch: Option<(LockKey, OwnerId)>) {
+        self.unanswered.lock().remove(&owner);
+        let mut spent = self.spent.lock();
+        // A latch that is not removed ends by itself.
+        if spent.len() < MOST
+            && let Some(latch) = latch
+        {
+            spent.push(latch);
+            self.added.notify_one();
+        }
     }
 }
 

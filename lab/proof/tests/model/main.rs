@@ -7,7 +7,7 @@
 //!
 //! All rules together must hold in every state that is reached within the bound, and on long walks by a
 //! seed. With any one rule removed the explorer must find what goes wrong: a model that finds nothing
-//! proves nothing. Rules that others cover for are not here but in `it/grants.rs`.
+//! proves nothing. Rules that others cover for are not here but in `lock-core/tests/engine/grants.rs`.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test, in small numbers")]
 
 mod clock;

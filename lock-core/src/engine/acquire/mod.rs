@@ -319,7 +319,11 @@ impl Acquire {
 
     /// Remembers the holder of the lock, and emits an event when it changes.
     fn contended(&mut self, holder: Option<Holder>) {
-        let seen = |holder: &Option<Holder>| holder.as_ref().map(|holder| (holder.owner, holder.token));
+        let seen = |holder: &Option<Holder>| {
+            // A holder of another library has no identity, but its store may tell who it is and since when.
+            let foreign = |of: &Holder| (of.owner.is_none() && !of.shared).then(|| (of.since, of.info.clone()));
+            holder.as_ref().map(|holder| (holder.owner, holder.token, foreign(holder)))
+        };
         let news = self.holder.is_none() || seen(&self.holder) != seen(&holder);
         self.holder = holder;
         if news && self.spec.options.wait != Wait::None {

@@ -9,14 +9,14 @@ use lock_testing::{PostgresServer, limit};
 
 use crate::support::{LONG, claim, granted, on_runtime};
 
-#[path = "../../../../lock-core/tests/it/support/authority.rs"]
+#[path = "../../../../lock-core/tests/support/authority.rs"]
 mod authority;
 
 use authority::Authority;
 
 /// The certificates that the tests of Redis use too: for the name `localhost`.
 fn file(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lock-core/tests/it/tls").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lock-core/tests/support/tls").join(name)
 }
 
 fn server() -> PostgresServer {

@@ -8,7 +8,7 @@ use lock_core::{LockKey, LossReason};
 use lock_metrics::{FleetInspector, builder};
 use lock_testing::{RedisCluster, RedisServer, limit};
 
-use crate::support::{JAVA, SECOND, eventually, exists, in_layout, java_takes, locks};
+use crate::support::{JAVA, SECOND, began, eventually, exists, in_layout, java_takes, listeners, locks, scripts, time};
 
 fn key(name: &str) -> LockKey {
     LockKey::new(name).unwrap()
@@ -81,6 +81,42 @@ async fn metrics_and_the_alert_on_long_waits_name_a_java_holder() {
     let text = metrics.render();
     let held = text.lines().find(|line| line.contains("inspector_held{") && line.contains(r#"lock="orders""#));
     assert!(held.is_some_and(|line| line.ends_with(" 1")), "{held:?}");
+    // So it is no orphan.
+    assert!(text.lines().any(|line| line.contains(r#"inspector_commands{lock="orders""#) && line.ends_with(" 1")));
+    waiting.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[limit]
+async fn a_waiter_tells_since_when_it_sees_a_java_holder_and_a_new_hold_of_the_same_thread_begins_anew() {
+    let server = RedisServer::start();
+    let (locks, metrics) = (locks(&server.url()), builder().build().unwrap());
+    locks.observe(metrics.observer());
+    let before = time(&server);
+    java_takes(&server, "k", 60 * SECOND);
+    let waiting = tokio::spawn(async move { locks.lock("k").with_wait(60 * SECOND).await });
+    let looks = async || {
+        let asked = scripts(&server);
+        eventually("it looks again", || scripts(&server) > asked + 2).await;
+    };
+    eventually("the start of the hold is told", || began(&metrics).is_some()).await;
+    let first = began(&metrics).unwrap();
+    assert!(before <= first && first <= time(&server), "{before} {first}");
+    server.command(&["PEXPIRE", "k", "90000"]);
+    looks().await;
+    assert_eq!(began(&metrics), Some(first), "a renewal is no new hold");
+
+    // It is free for no moment in which another could take it.
+    let before = time(&server);
+    let script = "redis.call('DEL', KEYS[1]) redis.call('HINCRBY', KEYS[1], ARGV[1], 1) \
+                  redis.call('PEXPIRE', KEYS[1], 60000) return redis.call('PUBLISH', KEYS[2], '0')";
+    server.command(&["EVAL", script, "2", "k", "redisson_lock__channel:{k}", JAVA]);
+    eventually("the new hold is told", || began(&metrics).is_some_and(|began| began >= before)).await;
+
+    let before = time(&server);
+    server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    eventually("it listens again", || listeners(&server, "redisson_lock__channel:{k}", false) > 0).await;
+    eventually("it counts from there", || began(&metrics).is_some_and(|began| began >= before)).await;
     waiting.abort();
 }
 

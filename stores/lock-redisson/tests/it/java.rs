@@ -7,7 +7,9 @@ use lock_testing::{RedisCluster, RedisSentinels, RedisServer, Stopwatch, limit};
 use tokio::task::spawn_blocking;
 
 use crate::redisson::Redisson;
-use crate::support::{MS, PATIENCE, SECOND, eventually, exists, in_layout, listeners, locks, pttl, scripts};
+use crate::support::{
+    MS, PATIENCE, SECOND, began, eventually, exists, in_layout, listeners, locks, pttl, scripts, time,
+};
 
 /// How long Redisson's watchdog lets a lock live. It is not waited for unless a test says so.
 const LONG: Duration = Duration::from_secs(60);
@@ -93,6 +95,36 @@ async fn whoever_waits_for_a_holder_that_is_killed_gets_the_lock_when_its_lease_
     assert_eq!(lost.release().await, Ok(ReleaseOutcome::AlreadyLost(LossReason::Expired)));
     let mut redisson = taken.expect("it is Redisson's now");
     assert!(redisson.does(r#"{"check": true}"#) && redisson.releases(), "our late release spares it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[limit(120)]
+async fn a_busy_thread_in_java_has_no_old_hold_and_one_that_keeps_the_lock_has() {
+    let server = RedisServer::start();
+    // Each look must come before the lease ends that the look before it saw.
+    let watchdog = 6 * SECOND;
+    let Some(mut redisson) = Redisson::start(&server.url(), watchdog) else { return };
+    let (locks, metrics) = (locks(&server.url()), lock_metrics::builder().build().unwrap());
+    locks.observe(metrics.observer());
+    // The same thread each time.
+    for round in 0..6 {
+        let before = time(&server);
+        assert!(redisson.acquires("k", Duration::ZERO), "round {round}");
+        let waiting = tokio::spawn(locks.lock("k").with_wait(PATIENCE).acquire());
+        eventually("the hold is told", || began(&metrics).is_some_and(|began| began >= before)).await;
+        assert!(redisson.releases());
+        assert_eq!(waiting.await.unwrap().unwrap().release().await, Ok(ReleaseOutcome::Released));
+    }
+    assert!(redisson.acquires("k", Duration::ZERO));
+    let waiting = tokio::spawn(locks.lock("k").with_wait(2 * PATIENCE).acquire());
+    eventually("the hold is told", || began(&metrics).is_some()).await;
+    let first = began(&metrics);
+    for _ in 0..2 {
+        eventually("its lease becomes shorter", || pttl(&server, "k") < 4_200).await;
+        eventually("its watchdog renews it", || pttl(&server, "k") > 5_000).await;
+    }
+    assert_eq!(began(&metrics), first);
+    waiting.abort();
 }
 
 #[tokio::test(flavor = "multi_thread")]

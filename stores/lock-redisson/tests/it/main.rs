@@ -4,6 +4,7 @@
 mod conformance;
 mod fleet;
 mod java;
+mod moves;
 mod node;
 mod redisson;
 mod support;

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use lock_core::LockManager;
+use lock_metrics::MetricsHandle;
 use lock_redisson as _;
 use lock_testing::{RedisServer, Reply};
 
@@ -67,6 +68,20 @@ pub(crate) fn listeners(server: &RedisServer, channel: &str, sharded: bool) -> i
         Reply::List(reply) => reply[1].int(),
         other => panic!("{other:?}"),
     }
+}
+
+/// The time of the server, in seconds since 1970.
+pub(crate) fn time(server: &RedisServer) -> f64 {
+    let Reply::List(parts) = server.command(&["TIME"]) else { panic!("no time") };
+    let [seconds, micros] = [0, 1].map(|at| parts[at].text().parse::<f64>().unwrap());
+    seconds + micros / 1e6
+}
+
+/// Returns when the oldest hold of Redisson began for which this process waits, as the alert on stuck locks reads it.
+pub(crate) fn began(metrics: &MetricsHandle) -> Option<f64> {
+    let (text, name) = (metrics.render(), "waiting_on_oldest_hold_start_timestamp_seconds{");
+    let mut lines = text.lines().filter(|line| line.contains(name) && line.contains(r#"holder_site="Redisson""#));
+    lines.next()?.rsplit(' ').next()?.parse().ok()
 }
 
 pub(crate) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {

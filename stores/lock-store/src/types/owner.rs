@@ -180,8 +180,8 @@ pub struct Holder {
     /// The fencing token of the grant. For a lease that is handed on locally, this is the first holder's token. `None`
     /// from Redis: only the holder's process knows it.
     pub token: Option<FencingToken>,
-    /// When the lock was granted, by the server's clock, as the holder estimated it. `None` if it was not recorded, and
-    /// for a [shared](Self::is_shared) lock: it may be taken without a break for days, each time by other members.
+    /// When the lock was granted, by the server's clock, as the holder estimated it; for Redisson, when a waiter here first saw it. `None`
+    /// if that is not known, and for a [shared](Self::is_shared) lock: it may be taken without a break for days, by changing members.
     pub since: Option<SystemTime>,
     /// How long until the store frees the key by itself. `None` if it never will.
     pub ttl_left: Option<Duration>,

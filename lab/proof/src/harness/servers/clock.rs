@@ -19,7 +19,7 @@ impl MovableClock {
         let folder = std::env::temp_dir().join(format!("lock-proof-clock-{}", std::process::id()));
         fs::create_dir_all(&folder).map_err(|error| format!("cannot write {}: {error}", folder.display()))?;
         let clock = Self { folder, ahead: 0 };
-        fs::write(clock.path("shim.c"), include_str!("../../../../../lock-core/tests/it/server_clock/shim.c")).unwrap();
+        fs::write(clock.path("shim.c"), include_str!("../../../../../lock-core/tests/support/shim.c")).unwrap();
         fs::write(clock.path("offset"), 0i64.to_ne_bytes()).unwrap();
         // `cc` is the compiler that Rust links with, so it is installed.
         let (shim, source) = (clock.path("shim.so"), clock.path("shim.c"));

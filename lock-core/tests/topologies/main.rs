@@ -1,0 +1,14 @@
+//! Whole managers on several servers: clusters, sentinels, quorums.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests may panic, and live in real time")]
+
+mod cluster;
+mod conformance;
+mod leases;
+mod own_connection;
+mod quorum;
+mod sentinel;
+#[path = "../support/mod.rs"]
+#[allow(dead_code, unused_imports, reason = "the program `redis` uses all of it")]
+mod support;
+#[path = "../worker/mod.rs"]
+mod worker;
