@@ -17,7 +17,7 @@ const THIRD: &str = include_str!("../fixtures/v3.sql");
 /// The pins that builds of the fourth version had.
 const FOURTH: &str = include_str!("../fixtures/v4.sql");
 
-/// How builds of the fifth version renewed.
+/// How builds of the fifth version took locks and renewed.
 const FIFTH: &str = include_str!("../fixtures/v5.sql");
 
 /// Holds a lock as a program of the first version does.
