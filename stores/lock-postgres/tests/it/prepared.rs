@@ -91,9 +91,10 @@ fn a_call_whose_statement_was_thrown_away_is_sent_anew() {
         server.run("SELECT 1");
         store.holder(&key).await.unwrap();
         let unnamed = executed(&server, "<unnamed>", "acquire_v2");
-        pair(&store, "no name is free").await;
-        pair(&store, "no name is free").await;
-        assert_eq!(executed(&server, "<unnamed>", "acquire_v2"), unnamed + 2);
+        // On a busy machine another session, whose names are free, may serve one of the pairs.
+        while executed(&server, "<unnamed>", "acquire_v2") < unnamed + 2 {
+            pair(&store, "no name is free").await;
+        }
     });
 }
 
