@@ -149,9 +149,9 @@ fn the_speed_of_stores_and_segments_is_measured() {
         rate("us, quorum of 3") / rate("us, member 2")
     };
     let shown = speed("[quorum](operations/quorum.md) of three, if it happens to one");
-    let (far, near) = shown.split_once(" far away, ").unwrap();
-    shows(far, quorum("a round trip of 5 ms"));
-    shows(near.split(' ').next().unwrap(), quorum("loopback"));
+    let (near, far) = shown.split_once(" on loopback, ").unwrap();
+    shows(near, quorum("loopback"));
+    shows(far.split(' ').next().unwrap(), quorum("a round trip of 5 ms"));
     let page = page("docs/operations/quorum.md");
     for what in ["5 ms away", "loopback"] {
         let times = reached(&results, "quorum", &format!("wait p50, quorum of 3 / its median member, {what}"));
