@@ -1,25 +1,22 @@
 //! A lock of another library, behind its adapter: `lab/proof/peers/README.md`. The loop runs inside the adapter. This
 //! process only forwards the order and the results.
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::io::Write as _;
+use std::process::Command;
 
 use serde_json::{Value, json};
 
 use crate::contestant::TTL_MS;
 use crate::process::load::{Account, Load};
 use crate::process::wire::{Go, hear, say};
+use crate::process::worker::Worker;
 use crate::{Result, peers};
 
 /// The size in bytes of a record in the file of an adapter, as in `record`.
 const RECORD: usize = 44;
 
 /// A running adapter. It is killed on drop, with all of its waits.
-struct Adapter {
-    child: Child,
-    orders: ChildStdin,
-    answers: BufReader<ChildStdout>,
-}
+struct Adapter(Worker);
 
 impl Adapter {
     fn start(number: usize, port: u16) -> Result<Self> {
@@ -27,10 +24,7 @@ impl Adapter {
         let mut words = command.split('\t');
         let mut command = Command::new(words.next().unwrap_or_default());
         command.args(words).args([format!("redis://127.0.0.1:{port}"), TTL_MS.to_string()]);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let orders = child.stdin.take().ok_or("an adapter has no input")?;
-        let answers = BufReader::new(child.stdout.take().ok_or("an adapter has no output")?);
-        let mut adapter = Self { child, orders, answers };
+        let mut adapter = Self(Worker::spawn(&mut command)?);
         adapter.hear("ready")?;
         Ok(adapter)
     }
@@ -38,8 +32,8 @@ impl Adapter {
     /// Reads the next answer of one kind. Skips other output of the library.
     fn hear(&mut self, kind: &str) -> Result<Value> {
         loop {
-            let mut line = String::new();
-            if self.answers.read_line(&mut line)? == 0 {
+            let line = self.0.line()?;
+            if line.is_empty() {
                 return Err("an adapter ended, see above".into());
             }
             match serde_json::from_str::<Value>(&line) {
@@ -51,15 +45,8 @@ impl Adapter {
     }
 
     fn ask(&mut self, order: &Value, kind: &str) -> Result<Value> {
-        self.orders.write_all(format!("{order}\n").as_bytes())?;
+        self.0.tell(order)?;
         self.hear(kind)
-    }
-}
-
-impl Drop for Adapter {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

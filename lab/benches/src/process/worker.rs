@@ -1,5 +1,6 @@
 //! A process that does a job: this same program, with the job as its input.
 
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
@@ -11,10 +12,11 @@ use crate::process::job::Job;
 use crate::process::load::Account;
 use crate::process::record::{self, Record};
 
-/// A worker process. Killed if it is dropped before its end.
+/// A process that hears and says lines. Killed if it is dropped before its end.
+#[derive(Debug)]
 pub(crate) struct Worker {
     process: Child,
-    input: ChildStdin,
+    input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
 }
 
@@ -25,21 +27,23 @@ impl Worker {
 
     /// Starts the process, under another program if one is named.
     pub(crate) fn start_under(under: &[String], job: &Job) -> Result<Self> {
-        let this = std::env::current_exe()?;
-        let mut command = match under {
-            [] => Command::new(this),
-            [program, arguments @ ..] => {
-                let mut command = Command::new(program);
-                command.args(arguments).arg(this);
-                command
-            }
-        };
-        let mut process = command.arg("work").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let input = process.stdin.take().ok_or("a process has no input")?;
-        let output = BufReader::with_capacity(1 << 20, process.stdout.take().ok_or("a process has no output")?);
-        let mut worker = Self { process, input, output };
+        let (this, work) = (std::env::current_exe()?.into(), OsString::from("work"));
+        let mut words = under.iter().map(OsString::from).chain([this, work]);
+        let mut worker = Self::spawn(Command::new(words.next().unwrap_or_default()).args(words))?;
         worker.tell(job)?;
         Ok(worker)
+    }
+
+    /// Starts a part of this program with its arguments.
+    pub(crate) fn part(arguments: &[&str]) -> Result<Self> {
+        Self::spawn(Command::new(std::env::current_exe()?).args(arguments))
+    }
+
+    pub(crate) fn spawn(command: &mut Command) -> Result<Self> {
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let input = process.stdin.take();
+        let output = BufReader::with_capacity(1 << 20, process.stdout.take().ok_or("a process has no output")?);
+        Ok(Self { process, input, output })
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -49,7 +53,7 @@ impl Worker {
     pub(crate) fn tell(&mut self, what: &impl Serialize) -> Result<()> {
         let mut line = serde_json::to_vec(what)?;
         line.push(b'\n');
-        Ok(self.input.write_all(&line)?)
+        Ok(self.input.as_mut().ok_or("a process has no input")?.write_all(&line)?)
     }
 
     pub(crate) fn wait_ready(&mut self) -> Result<()> {
@@ -62,10 +66,16 @@ impl Worker {
         serde_json::from_str(&line).map_err(|_| "a process of the benchmark failed, see above".into())
     }
 
-    fn line(&mut self) -> Result<String> {
+    pub(crate) fn line(&mut self) -> Result<String> {
         let mut line = String::new();
         self.output.read_line(&mut line)?;
         Ok(line)
+    }
+
+    /// Closes the input, and waits until the process has ended for that reason.
+    pub(crate) fn end(&mut self) {
+        drop(self.input.take());
+        let _ = self.process.wait();
     }
 
     /// Reads the account and the history until the process ends.

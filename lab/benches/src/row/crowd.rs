@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use lock_core::{LockManager, Wait};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::runtime::{Builder, Runtime};
 
@@ -109,6 +110,16 @@ pub(super) fn measure(bench: &mut Bench, crowd: Crowd, stages: Stages) -> Result
 
 /// Measures for a while how much server and clients use.
 fn window(bench: &mut Bench, worker: &mut Worker, length: Duration) -> Result<(Load, Spent)> {
+    let (server, scripts, spent): (_, _, Spent) = used(bench, worker, length)?;
+    Ok((Load { server, scripts, clients: percent(spent.cpu as f64 / 1e3, length) }, spent))
+}
+
+/// Lets a process measure itself for a while. Returns what the server used meanwhile, in all and in scripts, % of one core.
+pub(super) fn used<T: DeserializeOwned>(
+    bench: &mut Bench,
+    worker: &mut Worker,
+    length: Duration,
+) -> Result<(f64, f64, T)> {
     let from = clock::now() + clock::as_nanos(Duration::from_millis(20));
     let go = Go { from, to: from + clock::as_nanos(length) };
     worker.tell(&go)?;
@@ -116,10 +127,12 @@ fn window(bench: &mut Bench, worker: &mut Worker, length: Duration) -> Result<(L
     let (scripts, before) = (server::scripts(&mut bench.site.servers)?, bench.server().cpu()?);
     std::thread::sleep(clock::until(go.to));
     let (used, scripts) = (bench.server().cpu()? - before, server::scripts(&mut bench.site.servers)? - scripts);
-    let spent: Spent = worker.answer()?;
-    let percent = |micros: f64| micros / 1e6 / length.as_secs_f64() * 100.0;
-    let clients = percent(spent.cpu as f64 / 1e3);
-    Ok((Load { server: percent(used), scripts: percent(scripts), clients }, spent))
+    Ok((percent(used, length), percent(scripts, length), worker.answer()?))
+}
+
+/// Returns a processor time in % of one core.
+pub(super) fn percent(micros: f64, length: Duration) -> f64 {
+    micros / 1e6 / length.as_secs_f64() * 100.0
 }
 
 fn queue_of(key: &str) -> String {

@@ -39,7 +39,7 @@ pub(crate) fn page(folder: &Path) -> Result<String, String> {
         1 => " It was interrupted once, and went on with the row that had not ended.".to_owned(),
         times => format!(" It was interrupted {times} times, and went on with the row that had not ended."),
     };
-    let options = &kept.options;
+    let (options, note) = (&kept.options, &kept.note);
     let each = options.minutes * 60.0 / f64::from(u32::try_from(kept.rows.len()).unwrap_or(u32::MAX));
     let short = if each < ENOUGH {
         format!(" **{each:.0} seconds a row show that it works, and little else**: a rare fault needs a longer run.")
@@ -51,7 +51,7 @@ pub(crate) fn page(folder: &Path) -> Result<String, String> {
         .filter(|(name, _)| folder.join(name).exists())
         .map(|(name, row)| {
             let row = &judged.verdicts[row].row;
-            format!("{row}:\n\n![who held one lock: {row}](../lab/proof/published/{name})\n\n")
+            format!("{row}:\n\n![who held one lock](../lab/proof/published/{name})\n\n")
         })
         .collect();
     let pictures = if pictures.is_empty() {
@@ -98,7 +98,7 @@ You can check these results yourself: `cargo lab lock-proof` takes some minutes,
 
 ## A run
 
-Seed {}, {} minutes of faults for {} rows, {}, {}, a {} build.{resumed}{missing} {agree}{short}
+Seed {}, {} minutes of faults for {} rows, {}, {}, a {} build.{resumed}{missing} {agree}{short}{note}
 
 The run had {fault_count} faults: `{fault_kinds}`.
 
