@@ -123,6 +123,34 @@ fn the_speed_beside_other_libraries_is_measured() {
 
 #[test]
 #[limit]
+fn what_distkit_wins_and_loses_is_measured() {
+    let (comparison, results) = (page("docs/comparison.md"), page("lab/benches/RESULTS.md"));
+    let cells = row(&comparison, "distkit 0.7");
+    let (strong, but) = (cells[1], cells[2]);
+    let between = |text: &str, before: &str, after: &str| -> Vec<String> {
+        let rest = text.split_once(before).unwrap_or_else(|| panic!("{text} has no {before:?}")).1;
+        rest.split(after).next().unwrap().split(" and ").map(str::to_owned).collect()
+    };
+    let server = |subject, threads| measured(&results, "idle", threads, subject, "server µs");
+    for (shown, threads) in between(strong, "one task, ", " of our").iter().zip(["current-thread", "multi-thread"]) {
+        shows(shown, server("distkit", threads) / server("us", threads));
+    }
+    let times = |setting: &str| 1.0 / reached(&results, "many", &format!("rate, us / distkit, {setting}"));
+    shows(&between(strong, "1,024 tasks: ", " of our")[0], times("1,024 tasks, multi-thread"));
+    for (shown, threads) in between(but, "64 tasks: ", " of our").iter().zip(["current-thread", "multi-thread"]) {
+        shows(shown, times(&format!("64 tasks, {threads}")));
+    }
+    let readers = results.split("## Readers and writers of distkit").nth(1).unwrap();
+    let readers = 1.0 / reached(readers, "shared", "rate, us / distkit, 95 % reads");
+    shows(&between(but, "of-distkit): ", ";")[0], readers);
+    let verdicts: Value = serde_json::from_str(&page("lab/proof/published/verdicts.json")).unwrap();
+    let mut verdicts = verdicts["verdicts"].as_array().unwrap().iter();
+    let verdict = verdicts.find(|verdict| verdict["row"] == "distkit, all assumptions held").unwrap();
+    assert!(but.contains(&format!("[{} overlaps]", verdict["overlaps"])), "{verdict}");
+}
+
+#[test]
+#[limit]
 fn the_speed_of_stores_and_segments_is_measured() {
     let results = page("lab/benches/RESULTS.md");
     let segments = page("lab/benches/README.md");

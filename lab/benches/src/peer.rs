@@ -6,17 +6,17 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
+use crate::child::Child;
 use crate::contestant::TTL_MS;
 use crate::process::load::{Account, Load};
 use crate::process::wire::{Go, hear, say};
-use crate::process::worker::Worker;
 use crate::{Result, peers};
 
 /// The size in bytes of a record in the file of an adapter, as in `record`.
 const RECORD: usize = 44;
 
 /// A running adapter. It is killed on drop, with all of its waits.
-struct Adapter(Worker);
+struct Adapter(Child);
 
 impl Adapter {
     fn start(number: usize, port: u16) -> Result<Self> {
@@ -24,7 +24,7 @@ impl Adapter {
         let mut words = command.split('\t');
         let mut command = Command::new(words.next().unwrap_or_default());
         command.args(words).args([format!("redis://127.0.0.1:{port}"), TTL_MS.to_string()]);
-        let mut adapter = Self(Worker::spawn(&mut command)?);
+        let mut adapter = Self(Child::spawn(&mut command)?);
         adapter.hear("ready")?;
         Ok(adapter)
     }

@@ -64,7 +64,7 @@ pub(crate) enum Guard {
 
 impl Distkit {
     /// Connects, and returns this many owners of mutexes or of read-write locks.
-    pub(crate) async fn connect(port: u16, reads: bool, owners: u32) -> Result<Vec<Self>> {
+    pub(crate) async fn open(port: u16, reads: bool, owners: u32) -> Result<Vec<Self>> {
         let connection = Client::open(("127.0.0.1", port))?.get_connection_manager().await?;
         let new = if reads { |o| Lock::RwLock(RwLock::new(o)) } else { |o| Lock::Mutex(Mutex::new(o)) };
         Ok((0..owners).map(|_| Self { connection: connection.clone(), known: Arc::default(), new }).collect())

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::child::Child;
 use crate::contestant::Kind;
 use crate::process::job::Job;
 use crate::process::load::{Account, Load};
 use crate::process::record::{Findings, Record, Window, examine};
 use crate::process::wire::Go;
 use crate::process::work::{Pace, Work};
-use crate::process::worker::Worker;
+use crate::process::worker;
 use crate::servers::server::{self, Server};
 use crate::servers::spy::Spy;
 use crate::stats::ratio;
@@ -69,11 +70,11 @@ pub(crate) fn run(servers: &mut [Server], port: u16, kind: Kind, work: Work, pac
 /// Runs a contestant in one process, which ends after its last acquisition; `under` may name a program that runs the
 /// process. Returns the process id and the number of acquisitions.
 pub(crate) fn run_out(under: &[String], port: u16, kind: Kind, work: Work) -> Result<(u32, u64)> {
-    let mut worker = Worker::start_under(under, &Job::Load(Load::new(port, kind, work, 0)))?;
+    let mut worker = worker::start_under(under, &Job::Load(Load::new(port, kind, work, 0)))?;
     worker.wait_ready()?;
     worker.tell(&Go::unhurried())?;
     let pid = worker.id();
-    let (account, records) = worker.account()?;
+    let (account, records) = worker::account(worker)?;
     match account.error {
         Some(error) => Err(error.into()),
         None => Ok((pid, u64::try_from(records.len())?)),
@@ -95,9 +96,9 @@ pub(crate) fn count_commands(server: &mut Server, port: u16, kind: Kind, work: W
 /// A thread that reads the results of a process.
 type Reader = JoinHandle<Result<(Account, Vec<Record>)>>;
 
-fn begin(mut children: Vec<Worker>, go: Go) -> Result<Vec<Reader>> {
+fn begin(mut children: Vec<Child>, go: Go) -> Result<Vec<Reader>> {
     children.iter_mut().try_for_each(|child| child.tell(&go))?;
-    Ok(children.into_iter().map(|child| std::thread::spawn(move || child.account())).collect())
+    Ok(children.into_iter().map(|child| std::thread::spawn(move || worker::account(child))).collect())
 }
 
 fn end(readers: Vec<Reader>) -> Result<(Account, Vec<Record>)> {
@@ -114,9 +115,9 @@ fn end(readers: Vec<Reader>) -> Result<(Account, Vec<Record>)> {
 }
 
 /// Starts all processes of a run. They wait for the start signal.
-fn start(port: u16, kind: Kind, work: Work, pace: Pace) -> Result<(Vec<Worker>, Go)> {
+fn start(port: u16, kind: Kind, work: Work, pace: Pace) -> Result<(Vec<Child>, Go)> {
     let job = |process| Job::Load(Load::new(port, kind, work, process * work.tasks));
-    let mut children = (0..work.processes).map(|process| Worker::start(&job(process))).collect::<Result<Vec<_>>>()?;
+    let mut children = (0..work.processes).map(|process| worker::start(&job(process))).collect::<Result<Vec<_>>>()?;
     for child in &mut children {
         child.wait_ready()?;
     }

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use lock_core::{LockManager, Wait};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::bench::Bench;
+use crate::child::Child;
 use crate::process::job::{Crowd, Hold, Job, Wanted};
 use crate::process::wire::{Go, hear, say};
-use crate::process::worker::Worker;
+use crate::process::worker;
 use crate::servers::server;
 use crate::servers::spy::Spy;
 use crate::{Result, clock};
@@ -67,7 +67,7 @@ pub(super) fn measure(bench: &mut Bench, crowd: Crowd, stages: Stages) -> Result
     let (mut _holder, port) = (None, bench.port());
     let (queues, waits) = match crowd.wanted {
         Wanted::Locks(locks) => {
-            let mut holder = Worker::start(&Job::Hold(Hold { port, locks, ttl_ms: TTL_MS }))?;
+            let mut holder = worker::start(&Job::Hold(Hold { port, locks, ttl_ms: TTL_MS }))?;
             holder.wait_ready()?;
             _holder = Some(holder);
             ((0..locks).map(|lock| queue_of(&format!("bench:held:{lock}"))).collect(), crowd.managers * locks)
@@ -76,7 +76,7 @@ pub(super) fn measure(bench: &mut Bench, crowd: Crowd, stages: Stages) -> Result
     };
     let before = bench.server().clients()?;
     bench.progress(&format!("{} managers connect", crowd.managers));
-    let mut worker = Worker::start(&Job::Crowd(crowd))?;
+    let mut worker = worker::start(&Job::Crowd(crowd))?;
     worker.wait_ready()?;
     let connections = bench.server().clients()?.saturating_sub(before) as f64 / f64::from(crowd.managers);
     let (rest, idle) = window(bench, &mut worker, stages.rest)?;
@@ -109,17 +109,7 @@ pub(super) fn measure(bench: &mut Bench, crowd: Crowd, stages: Stages) -> Result
 }
 
 /// Measures for a while how much server and clients use.
-fn window(bench: &mut Bench, worker: &mut Worker, length: Duration) -> Result<(Load, Spent)> {
-    let (server, scripts, spent): (_, _, Spent) = used(bench, worker, length)?;
-    Ok((Load { server, scripts, clients: percent(spent.cpu as f64 / 1e3, length) }, spent))
-}
-
-/// Lets a process measure itself for a while. Returns what the server used meanwhile, in all and in scripts, % of one core.
-pub(super) fn used<T: DeserializeOwned>(
-    bench: &mut Bench,
-    worker: &mut Worker,
-    length: Duration,
-) -> Result<(f64, f64, T)> {
+fn window(bench: &mut Bench, worker: &mut Child, length: Duration) -> Result<(Load, Spent)> {
     let from = clock::now() + clock::as_nanos(Duration::from_millis(20));
     let go = Go { from, to: from + clock::as_nanos(length) };
     worker.tell(&go)?;
@@ -127,12 +117,10 @@ pub(super) fn used<T: DeserializeOwned>(
     let (scripts, before) = (server::scripts(&mut bench.site.servers)?, bench.server().cpu()?);
     std::thread::sleep(clock::until(go.to));
     let (used, scripts) = (bench.server().cpu()? - before, server::scripts(&mut bench.site.servers)? - scripts);
-    Ok((percent(used, length), percent(scripts, length), worker.answer()?))
-}
-
-/// Returns a processor time in % of one core.
-pub(super) fn percent(micros: f64, length: Duration) -> f64 {
-    micros / 1e6 / length.as_secs_f64() * 100.0
+    let spent: Spent = worker.answer()?;
+    let percent = |micros: f64| micros / 1e6 / length.as_secs_f64() * 100.0;
+    let clients = percent(spent.cpu as f64 / 1e3);
+    Ok((Load { server: percent(used), scripts: percent(scripts), clients }, spent))
 }
 
 fn queue_of(key: &str) -> String {

@@ -14,7 +14,7 @@ use crate::process::fleet::Sample;
 use crate::process::job::{Job, Recover};
 use crate::process::wire::{Go, hear, say};
 use crate::process::work::{Pace, Work};
-use crate::process::worker::Worker;
+use crate::process::worker;
 use crate::race::{Line, Race};
 use crate::row::{US, changes, crowd, share};
 use crate::servers::keeper::{Formation, Keeper, Order};
@@ -87,7 +87,7 @@ fn recovery(bench: &Bench, managers: u32) -> Result<Recovered> {
     let millis = |full, quick, smoke| Duration::from_millis(bench.scale.pick(full, quick, smoke));
     let (mut keeper, running) = Keeper::start(&bench.program, Formation::Alone)?;
     let port = running.first().ok_or("no server could be started, see above")?.port;
-    let mut worker = Worker::start(&Job::Recover(Recover { port, managers }))?;
+    let mut worker = worker::start(&Job::Recover(Recover { port, managers }))?;
     worker.wait_ready()?;
     std::thread::sleep(millis(1_000, 300, 50));
     keeper.tell(Order::Kill)?;

@@ -12,8 +12,7 @@ use crate::bench::Bench;
 use crate::outcome::{Figure, Outcome, Target};
 use crate::process::job::{Hold, Job};
 use crate::process::wire::{Go, hear, say};
-use crate::process::worker::Worker;
-use crate::row::crowd;
+use crate::process::worker;
 use crate::{Result, clock};
 
 /// 100,000 locks of 30 s, over two rounds of renewal. Quicker scales have the same number of renewals per second.
@@ -26,13 +25,20 @@ pub(super) fn run(bench: &mut Bench) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     for _ in 0..rounds {
         bench.server().flush()?;
-        let mut worker = Worker::start(&Job::Hold(Hold { port: bench.port(), locks, ttl_ms }))?;
+        let mut worker = worker::start(&Job::Hold(Hold { port: bench.port(), locks, ttl_ms }))?;
         worker.wait_ready()?;
-        let (used, _, held): (_, _, Held) = crowd::used(bench, &mut worker, window)?;
-        let cpu = crowd::percent(held.cpu as f64 / 1e3, window);
-        client.push(cpu);
-        server.push(used);
-        both.push(cpu + used);
+        let from = clock::now() + clock::as_nanos(Duration::from_millis(20));
+        let go = Go { from, to: from + clock::as_nanos(window) };
+        worker.tell(&go)?;
+        std::thread::sleep(clock::until(go.from));
+        let before = bench.server().cpu()?;
+        std::thread::sleep(clock::until(go.to));
+        let used = bench.server().cpu()? - before;
+        let held: Held = worker.answer()?;
+        let percent = |micros: f64| micros / 1e6 / window.as_secs_f64() * 100.0;
+        client.push(percent(held.cpu as f64 / 1e3));
+        server.push(percent(used));
+        both.push(percent(held.cpu as f64 / 1e3 + used));
         memory.push(held.bytes_per_lock);
         *outcome.faults.entry("locks lost").or_default() += held.lost;
     }

@@ -7,7 +7,7 @@ use lock_testing::{RedisCluster, RedisSentinels, RedisServer};
 use serde::{Deserialize, Serialize};
 
 use crate::Result;
-use crate::process::worker::Worker;
+use crate::child::Child;
 
 /// The servers to start.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -34,13 +34,12 @@ impl From<&RedisServer> for Running {
 
 /// The process. It stops its servers on drop, and when the benchmark is killed.
 #[derive(Debug)]
-pub(crate) struct Keeper(Worker);
+pub(crate) struct Keeper(Child);
 
-/// The orders for the keeper of a single server.
+/// The orders for the keeper of a single server. It restarts on its old port, empty, and answers before the keeper does.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 pub(crate) enum Order {
     Kill,
-    /// On the old port, empty; done when the server answers.
     Restart,
 }
 
@@ -56,7 +55,7 @@ impl Keeper {
             .into());
         }
         let formation = serde_json::to_string(&formation)?;
-        let mut process = Worker::part(&["keep-servers", "--program", program, "--formation", &formation])?;
+        let mut process = Child::part(&["keep-servers", "--program", program, "--formation", &formation])?;
         let running = serde_json::from_str(&process.line()?).map_err(|_| "no server could be started, see above")?;
         Ok((Self(process), running))
     }

@@ -6,12 +6,12 @@ use std::time::Duration;
 use lock_testing::{Direction, FaultProxy};
 
 use crate::Result;
-use crate::process::worker::Worker;
+use crate::child::Child;
 use crate::servers::server::round_trip;
 
 /// A proxy in its own process, so that its work counts for neither side.
 pub(crate) struct Proxy {
-    _process: Worker,
+    _process: Child,
     pub(crate) port: u16,
     /// The median of the round trips measured through it.
     pub(crate) round_trip: Duration,
@@ -21,7 +21,7 @@ impl Proxy {
     /// Starts a proxy in front of a server.
     pub(crate) fn start(upstream: u16, one_way: Duration) -> Result<Self> {
         let (upstream, micros) = (upstream.to_string(), one_way.as_micros().to_string());
-        let mut process = Worker::part(&["delay", "--upstream", &upstream, "--micros", &micros])?;
+        let mut process = Child::part(&["delay", "--upstream", &upstream, "--micros", &micros])?;
         let port = process.line()?.trim().parse().map_err(|_| "the proxy did not start")?;
         let round_trip = round_trip(&mut redis::Client::open(("127.0.0.1", port))?.get_connection()?)?;
         Ok(Self { _process: process, port, round_trip })

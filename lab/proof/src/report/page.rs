@@ -58,8 +58,8 @@ pub(crate) fn page(folder: &Path) -> Result<String, String> {
         String::new()
     } else {
         format!(
-            "The pictures show one lock, with a line for each process. A hold is blue, a hold that began while another process still held the lock is red, and faults are shaded.
-`lab/proof/published/report.html` has such a picture for each row. Point at a hold to see its call site and token.\n\n{}",
+            "The pictures show one lock, with a line for each process. Holds are blue, overlapping ones red, and faults shaded.
+`lab/proof/published/report.html` has one for each row, with call sites and tokens.\n\n{}",
             pictures.concat()
         )
     };
@@ -75,13 +75,10 @@ pub(crate) fn page(folder: &Path) -> Result<String, String> {
         let less = if names.is_empty() {
             String::new()
         } else {
-            format!(
-                "\n\nThe repository keeps at most two megabytes of histories. It lacks these rows: {}. `lock-proof` writes all of them.",
-                names.join(", ")
-            )
+            format!("\n\nIt lacks these rows, because it keeps at most two megabytes: {}.", names.join(", "))
         };
         format!(
-            "The history of {which} is in the repository. If you do not trust this library's checker, read the second one, and run it:\n\n```sh
+            "The history of {which} is in the repository. Read the second checker, and run it:\n\n```sh
 python3 lab/proof/check.py lab/proof/published/history.jsonl.xz   # a line for each row, with its faults\n```{less}\n\n"
         )
     } else {
@@ -90,7 +87,7 @@ python3 lab/proof/check.py lab/proof/published/history.jsonl.xz   # a line for e
     Ok(format!(
         "# Proof
 
-You can check these results yourself: `cargo lab lock-proof` takes some minutes, starts its own servers, and prints the table below.
+Check this yourself: `cargo lab lock-proof` starts its own servers and prints the table below.
 
 - [The README of the proof](../lab/proof/README.md) says what the rows mean, how each assumption is broken, and what the output folder contains.
 - [The schema](../lab/proof/schema.md) says what a history is. The second checker was written from it alone.
@@ -121,7 +118,7 @@ cargo lab lock-proof -- --minutes {} --seed {}   # the same faults in the same o
 
 ## Our own failures
 
-[Thirteen faults](../lab/proof/failures.md) were in this library although all of its tests were green. Each led to a rule, and to a test that fails without the rule.
+[Thirteen faults](../lab/proof/failures.md) were in this library although all of its tests were green. Each led to a rule and its test.
 
 ## If you see two holders
 

@@ -13,7 +13,7 @@ use crate::bench::Bench;
 use crate::outcome::{Bound, Figure, Outcome, Target};
 use crate::process::job::{Job, Statements};
 use crate::process::wire::say;
-use crate::process::worker::Worker;
+use crate::process::worker;
 use crate::stats::{median, ratio};
 
 /// The figures of one round. Times are medians in µs; the others are pairs per second.
@@ -71,7 +71,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<Outcome> {
         for round in 0..bench.rounds {
             let steps = bench.scale.pick(300, 60, 4);
             let job = Statements { url: server.url(), steps, window_ms, first: round };
-            rounds.push(Worker::start(&Job::Postgres(job))?.answer::<Measured>()?);
+            rounds.push(worker::start(&Job::Postgres(job))?.answer::<Measured>()?);
         }
     }
     Ok(outcome(&rounds))
