@@ -15,17 +15,41 @@ most=3
 # The selected packages, without the arguments for the tests.
 scope=${*%% -- *}
 log=$(mktemp)
-trap 'rm -f "$log" "$log".*' EXIT
+beside=""
+# A shell does not pass on to its background job what ends it.
+trap 'if [ -n "$beside" ]; then pkill -P "$beside" || true; kill "$beside" 2>/dev/null || true; fi; rm -f "$log" "$log".*' EXIT
+trap 'exit 130' INT TERM
 
-# Keeps the output of the command and its exit status, which a pipe alone would hide.
+# Prints the output of the command, adds it to the log, and keeps its exit status, which a pipe alone would hide.
 run() {
-    { status=0; "$@" 2>&1 || status=$?; echo "$status" > "$log.status"; } | tee "$log"
+    { status=0; "$@" 2>&1 || status=$?; echo "$status" > "$log.status"; } | tee -a "$log"
     return "$(cat "$log.status")"
 }
+tests() { run cargo test --locked --all-features --no-fail-fast "$@"; }
 
-if run cargo test --locked --all-features --no-fail-fast "$@"; then
-    exit 0
+failed=0
+if [ "$*" = --workspace ]; then
+    # The test programs in two halves, side by side: most of them wait, and use one processor between them.
+    # tests/house/tidy.rs of lock-core checks that no program is missing here.
+    ours="--lib --bins --examples --test house --test engine --test redis --test topologies --test clients --test process
+        --test interleavings --test first_use --test renamed --test strict --test install_existing_first --test install_existing_later
+        --test install_own --test opentelemetry"
+    others="--test it --test kills --test counter"
+    cargo test --locked --all-features --workspace --no-run
+    # shellcheck disable=SC2086 # lists of words
+    cargo test --locked --all-features --no-fail-fast --workspace $others >"$log.beside" 2>&1 &
+    beside=$!
+    # shellcheck disable=SC2086
+    tests --workspace $ours || failed=1
+    tests --workspace --doc || failed=1
+    wait "$beside" || failed=1
+    beside=""
+    cat "$log.beside"
+    cat "$log.beside" >>"$log"
+else
+    tests "$@" || failed=1
 fi
+[ "$failed" != 0 ] || exit 0
 
 # Each line: a failed test program as cargo names it, a tab, and its failed test, or nothing if the output names none.
 awk '
@@ -52,6 +76,7 @@ tab=$(printf '\t')
 while IFS=$tab read -r program name; do
     # With its package alone, a program would be rebuilt with fewer shared features.
     where=$(echo "$program" | sed 's/^-p [^ ]* //')
+    : >"$log"
     if [ -n "$name" ]; then
         # shellcheck disable=SC2086 # What names a program has no blanks of its own.
         run cargo test --locked --all-features $scope $where -- --exact --test-threads 1 "$name" </dev/null

@@ -127,22 +127,18 @@ fn what_distkit_wins_and_loses_is_measured() {
     let (comparison, results) = (page("docs/comparison.md"), page("lab/benches/RESULTS.md"));
     let cells = row(&comparison, "distkit 0.7");
     let (strong, but) = (cells[1], cells[2]);
-    let between = |text: &str, before: &str, after: &str| -> Vec<String> {
+    let shown = |text: &str, before: &str| -> String {
         let rest = text.split_once(before).unwrap_or_else(|| panic!("{text} has no {before:?}")).1;
-        rest.split(after).next().unwrap().split(" and ").map(str::to_owned).collect()
+        rest.split([' ', ';']).next().unwrap().to_owned()
     };
-    let server = |subject, threads| measured(&results, "idle", threads, subject, "server µs");
-    for (shown, threads) in between(strong, "one task, ", " of our").iter().zip(["current-thread", "multi-thread"]) {
-        shows(shown, server("distkit", threads) / server("us", threads));
-    }
-    let times = |setting: &str| 1.0 / reached(&results, "many", &format!("rate, us / distkit, {setting}"));
-    shows(&between(strong, "1,024 tasks: ", " of our")[0], times("1,024 tasks, multi-thread"));
-    for (shown, threads) in between(but, "64 tasks: ", " of our").iter().zip(["current-thread", "multi-thread"]) {
-        shows(shown, times(&format!("64 tasks, {threads}")));
-    }
+    let server = |subject| measured(&results, "idle", "multi-thread", subject, "server µs");
+    shows(&shown(strong, "one task: "), server("distkit") / server("us"));
+    let rate = |tasks| 1.0 / reached(&results, "many", &format!("rate, us / distkit, {tasks} tasks, multi-thread"));
+    shows(&shown(strong, "1,024 tasks: "), rate("1,024"));
+    shows(&shown(but, "64 tasks: "), rate("64"));
     let readers = results.split("## Readers and writers of distkit").nth(1).unwrap();
     let readers = 1.0 / reached(readers, "shared", "rate, us / distkit, 95 % reads");
-    shows(&between(but, "of-distkit): ", ";")[0], readers);
+    shows(&shown(but, "of-distkit): "), readers);
     let verdicts: Value = serde_json::from_str(&page("lab/proof/published/verdicts.json")).unwrap();
     let mut verdicts = verdicts["verdicts"].as_array().unwrap().iter();
     let verdict = verdicts.find(|verdict| verdict["row"] == "distkit, all assumptions held").unwrap();
@@ -177,9 +173,9 @@ fn the_speed_of_stores_and_segments_is_measured() {
         rate("us, quorum of 3") / rate("us, member 2")
     };
     let shown = speed("[quorum](operations/quorum.md) of three, if it happens to one");
-    let (far, near) = shown.split_once(" far away, ").unwrap();
-    shows(far, quorum("a round trip of 5 ms"));
-    shows(near.split(' ').next().unwrap(), quorum("loopback"));
+    let (near, far) = shown.split_once(" on loopback, ").unwrap();
+    shows(near, quorum("loopback"));
+    shows(far.split(' ').next().unwrap(), quorum("a round trip of 5 ms"));
     let page = page("docs/operations/quorum.md");
     for what in ["5 ms away", "loopback"] {
         let times = reached(&results, "quorum", &format!("wait p50, quorum of 3 / its median member, {what}"));

@@ -257,10 +257,10 @@ metrics! { CATALOG:
     MIN_REPLICAS "distributed_lock_min_replicas" ["backend"]
         "The number of connected replicas without which the node refuses writes (min-replicas-to-write).";
     FAILOVER_EXPOSED "distributed_lock_failover_exposed" ["backend"]
-        "1 if a failover of the node may lose held locks and its URL has neither acks=1 (or more) nor acks=0, else 0.";
-    CONFIRM "distributed_lock_confirm_seconds" ["backend"]
+        "1 if a failover of the node may lose held locks and its URL asks no replica to confirm and lacks acks=0, else 0.";
+    CONFIRM "distributed_lock_confirm_seconds" ["backend", "by"]
         buckets [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0]
-        "Time until replicas or disks confirmed a command, or the wait for them ended.";
+        "Time until replicas (by=replicas) or the master's disk alone (by=disk) confirmed a command, or the wait for them ended.";
     CONFIRM_SHORTFALLS "distributed_lock_confirm_shortfalls_total" ["backend"]
         "How often too few replicas or disks confirmed: those grants were undone, those renewals did not count.";
     QUORUM_MEMBERS "distributed_lock_quorum_members" ["backend", "state"]

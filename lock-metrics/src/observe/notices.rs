@@ -83,9 +83,9 @@ impl Core {
                 self.locked_node(node).replicas = Some((*replicas, *min_replicas));
             }
             Notice::FailoverExposure { node, exposed } => self.locked_node(node).exposed = Some(*exposed),
-            Notice::Confirmation { node, elapsed, enough } => {
+            Notice::Confirmation { node, replicas, elapsed, enough } => {
                 let mut node = self.locked_node(node);
-                node.confirmations.record_duration(catalog::CONFIRM.buckets(), *elapsed);
+                node.confirmations[usize::from(*replicas)].record_duration(catalog::CONFIRM.buckets(), *elapsed);
                 node.shortfalls += u64::from(!enough);
             }
             Notice::Quorum { node, health } => self.on_quorum(node, health),

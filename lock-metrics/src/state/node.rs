@@ -28,7 +28,8 @@ pub(crate) struct Node {
     pub(crate) server: Option<Server>,
     /// How many of its slots are being moved, if it is a master of a cluster.
     pub(crate) slots_open: Option<u32>,
-    pub(crate) confirmations: Histogram<CONFIRM_BUCKETS>,
+    /// By [`labels::CONFIRMED_BY`].
+    pub(crate) confirmations: [Histogram<CONFIRM_BUCKETS>; labels::CONFIRMED_BY.len()],
     pub(crate) shortfalls: u64,
     /// Its members, if it is a quorum.
     pub(crate) quorum: Option<Members>,

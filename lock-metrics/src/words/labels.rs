@@ -70,6 +70,7 @@ pub(crate) const REDIRECTIONS: [&str; 4] = ["moved", "ask", "try_again", "no_mas
 /// The values of `state` of `quorum_members`.
 pub(crate) const MEMBER_STATES: [&str; 4] = ["counted", "excluded", "away", "disagrees"];
 /// The values of `phase`.
+pub(crate) const CONFIRMED_BY: [&str; 2] = ["disk", "replicas"];
 pub(crate) const PHASES: [&str; 2] = ["first", "second"];
 /// The values of `role` of `deadlocks_total`.
 pub(crate) const DEADLOCK_ROLES: [&str; 2] = ["victim", "member"];

@@ -49,7 +49,7 @@ fn synthetic_run(observer: &impl LockObserver) {
     observer.on_notice(&Notice::FailoverExposure { node, exposed: true });
     observer.on_notice(&Notice::Server { node, id: "0123456789", version: "redis 8.0.2", kind: "server" });
     observer.on_notice(&Notice::Store { store: "memory", node });
-    observer.on_notice(&Notice::Confirmation { node, elapsed: second, enough: false });
+    observer.on_notice(&Notice::Confirmation { node, replicas: true, elapsed: second, enough: false });
     observer.on_notice(&Notice::SlotsOpen { node, slots: 1 });
     let health = QuorumHealth::new(vec![MemberHealth::new(node, MemberState::Counted)], 1);
     observer.on_notice(&Notice::Quorum { node: "a,b,c", health: &health });

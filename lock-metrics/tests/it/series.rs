@@ -302,7 +302,7 @@ fn notices() {
         observer.on_notice(&Notice::Moved { node });
         observer.on_notice(&Notice::Replication { node, replicas, min_replicas: 1 });
         observer.on_notice(&Notice::FailoverExposure { node, exposed: enough });
-        observer.on_notice(&Notice::Confirmation { node, elapsed: second, enough });
+        observer.on_notice(&Notice::Confirmation { node, replicas: enough, elapsed: second, enough });
     }
     let scrape = Scrape::read(&metrics.render());
     assert_eq!(scrape.get("failovers_total", &[("backend", node)]), 2.0);
@@ -310,7 +310,8 @@ fn notices() {
     assert_eq!(scrape.get("replicas", &[("backend", node)]), 1.0);
     assert_eq!(scrape.get("min_replicas", &[("backend", node)]), 1.0);
     assert_eq!(scrape.get("failover_exposed", &[("backend", node)]), 0.0);
-    assert_eq!(scrape.get("confirm_seconds_count", &[("backend", node)]), 2.0);
+    let confirmed = |by| scrape.get("confirm_seconds_count", &[("backend", node), ("by", by)]);
+    assert_eq!(["replicas", "disk"].map(confirmed), [1.0, 1.0]);
     assert_eq!(scrape.get("confirm_shortfalls_total", &[("backend", node)]), 1.0);
     observer.on_notice(&Notice::SlotsMoved { node, times: 2 });
     observer.on_notice(&Notice::SlotsMoved { node, times: 3 });

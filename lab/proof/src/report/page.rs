@@ -87,11 +87,11 @@ python3 lab/proof/check.py lab/proof/published/history.jsonl.xz   # a line for e
     Ok(format!(
         "# Proof
 
-Check this yourself: `cargo lab lock-proof` starts its own servers and prints the table below.
+Check it yourself: `cargo lab lock-proof` starts its own servers and prints the table below.
 
-- [The README of the proof](../lab/proof/README.md) says what the rows mean, how each assumption is broken, and what the output folder contains.
+- [The README of the proof](../lab/proof/README.md) says what the rows mean, how assumptions are broken, and what the folder contains.
 - [The schema](../lab/proof/schema.md) says what a history is. The second checker was written from it alone.
-- [Peers](../lab/proof/peers/README.md) says how another lock takes part.
+- [Peers](../lab/proof/peers/README.md) says how others take part.
 
 ## A run
 
@@ -101,7 +101,7 @@ The run had {fault_count} faults: `{fault_kinds}`.
 
 {}
 
-Other libraries get the same faults, in kind and number, with the settings that their documentation recommends. *Holds* for another library means that no fault was seen in so many sections.
+Other libraries get the same faults, with the settings that their documentation recommends. *Holds* for another library means that no fault was seen in so many sections.
 A key from which tokens are drawn is not a key left: `RFencedLock` keeps one for each lock, for ever, and this library one for each server (`distributed-lock:clock`).
 *All served after*: how long after the faults had ended every process had the lock, at most {:?}, or *never*. In a row that does not name an assumption, all of them held.
 

@@ -48,3 +48,24 @@ fn every_test_that_may_wait_has_a_limit() {
     }
     assert!(limited > 300, "only {limited} tests were found");
 }
+
+/// `scripts/run-tests.sh` names the test programs that run side by side.
+#[test]
+#[limit]
+fn the_script_of_the_tests_names_every_program() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let script = fs::read_to_string(root.join("scripts/run-tests.sh")).unwrap();
+    let named: Vec<&str> =
+        script.split("--test ").skip(1).filter_map(|rest| rest.split(['"', ' ', '\n']).next()).collect();
+    for member in MEMBERS {
+        let Ok(entries) = fs::read_dir(root.join(member).join("tests")) else { continue };
+        for path in entries.map(|entry| entry.unwrap().path()) {
+            let is_program = path.extension().is_some_and(|ending| ending == "rs") || path.join("main.rs").exists();
+            let name = path.file_stem().unwrap().to_str().unwrap();
+            assert!(
+                !is_program || named.contains(&name),
+                "scripts/run-tests.sh does not run --test {name} of {member}"
+            );
+        }
+    }
+}

@@ -54,7 +54,13 @@ impl Core {
                 sink.gauge(&catalog::QUORUM_MEMBERS, &[name, state], f64::from(members));
             }
         });
-        each(&mut |name, node| sink.histogram(&catalog::CONFIRM, &[name], node.confirmations.buckets()));
+        each(&mut |name, node| {
+            for (by, confirmations) in labels::CONFIRMED_BY.iter().zip(&node.confirmations) {
+                if confirmations.buckets().iter().any(|bucket| bucket.count > 0) {
+                    sink.histogram(&catalog::CONFIRM, &[name, by], confirmations.buckets());
+                }
+            }
+        });
         let mut counters = |metric, values: &[&str], get: &dyn Fn(&Node) -> Vec<u64>| {
             each(&mut |name, node| {
                 for (value, total) in values.iter().zip(get(node)) {

@@ -109,14 +109,13 @@ impl Place {
 
 /// Takes out of a URL where locks must have arrived before they count, and whether it accepts that a failover loses some.
 pub(crate) fn take_durability(url: &mut StoreUrl) -> Result<(Durability, bool)> {
-    match (url.take("acks")?, url.take("fsync")?) {
-        (None, None) => Ok((Durability::Master, false)),
-        (Some(acks), None) if acks == "0" => Ok((Durability::Master, true)),
+    let acks = url.take("acks")?;
+    let accepts_loss = acks.as_deref() == Some("0");
+    match (acks.filter(|_| !accepts_loss), url.take("fsync")?) {
+        (None, None) => Ok((Durability::Master, accepts_loss)),
         (Some(acks), None) => Ok((format!("acks={acks}").parse()?, false)),
-        (None, Some(fsync)) => Ok((format!("fsync={fsync}").parse()?, false)),
-        (Some(_), Some(_)) => Err(LockError::misconfigured(
-            "the Redis URL has both acks and fsync; a lock that replicas have on disk is in their memory: keep fsync",
-        )),
+        (None, Some(fsync)) => Ok((format!("fsync={fsync}").parse()?, accepts_loss)),
+        _ => Err(LockError::misconfigured("the Redis URL has both acks and fsync: keep fsync, which means both")),
     }
 }
 

@@ -73,17 +73,17 @@ pub(crate) struct Exposure {
     /// Whether a replica may take over that is not connected now.
     pub(crate) fails_over: bool,
     pub(crate) durability: Durability,
-    /// Whether the URL says `acks=0`.
     pub(crate) accepts_loss: bool,
 }
 
 impl Exposure {
-    pub(crate) const REMEDY: &'static str = "add acks=1 to the URL, so that a lock counts once a replica has it; or add acks=0 if \
+    pub(crate) const REMEDY: &'static str = "set acks=1 or fsync=1 in the URL, so that a lock counts once a replica has it; or add acks=0 if \
                                              a lost lock is harmless, for example because of fencing tokens";
 
     /// Returns whether a failover may lose locks, and nobody has chosen that.
     pub(crate) fn is_unguarded(&self) -> bool {
-        (self.replicas > 0 || self.fails_over) && self.durability == Durability::Master && !self.accepts_loss
+        let alone = matches!(self.durability, Durability::Master | Durability::Fsync { replicas: 0, .. });
+        (self.replicas > 0 || self.fails_over) && alone && !self.accepts_loss
     }
 
     pub(crate) fn says(&self) -> String {

@@ -89,10 +89,10 @@ impl Rounds {
         *self.told.lock() = Some(inbox.clone());
     }
 
-    fn report(&self, elapsed: Duration, enough: bool) {
-        let told = self.told.lock().clone();
+    fn report(&self, wanted: Wanted, elapsed: Duration, enough: bool) {
+        let (told, node) = (self.told.lock().clone(), self.place.name());
         if let Some(inbox) = told {
-            inbox.notice(&Notice::Confirmation { node: self.place.name(), elapsed, enough });
+            inbox.notice(&Notice::Confirmation { node, replicas: wanted.replicas > 0, elapsed, enough });
         }
     }
 
@@ -303,7 +303,7 @@ impl Worker {
             };
             let begun = Clock::system().now();
             let outcome = self.rounds.round(self.wanted, &round.markers).await;
-            self.rounds.report(Clock::system().now().since(begun), outcome.is_ok());
+            self.rounds.report(self.wanted, Clock::system().now().since(begun), outcome.is_ok());
             round.outcome.send_replace(Some(outcome));
         }
     }

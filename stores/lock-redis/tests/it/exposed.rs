@@ -93,7 +93,10 @@ async fn a_failover_that_loses_locks_is_a_warning_once_unless_somebody_has_chose
     server.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
     assert_eq!(said(&log, &server.url(), 1).await.0.len(), 1);
     server.command(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
-    for chosen in ["acks=1", "acks=0"] {
+    // The disk of a master does not come with the replica that takes over.
+    let (warned, exposed) = said(&log, &format!("{}?fsync=local", server.url()), 1).await;
+    assert!(warned.len() == 1 && exposed == [true], "{warned:?} {exposed:?}");
+    for chosen in ["acks=1", "acks=0", "fsync=1", "acks=0&fsync=local"] {
         let told = said(&log, &format!("{}?{chosen}", server.url()), 1).await;
         assert_eq!(told, (Vec::new(), vec![false]), "{chosen}");
     }

@@ -157,8 +157,8 @@ fn topology() -> Vec<Panel> {
                 "round(max by (change) (sum by (instance, change) (increase(@topology_changes_total[24h]))))",
             ),
         chart("Confirmations, 99th percentile", "Time until replicas or disks had confirmed.", Unit::Seconds).query(
-            "{{backend}}",
-            "histogram_quantile(0.99, sum by (backend, le) (rate(@confirm_seconds_bucket[$__rate_interval])))",
+            "{{backend}}: {{by}}",
+            "histogram_quantile(0.99, sum by (backend, by, le) (rate(@confirm_seconds_bucket[$__rate_interval])))",
         ),
         chart("Confirmations that fell short", "Too few replicas or disks confirmed in time.", Unit::PerSecond)
             .query("{{backend}}", "sum by (backend) (rate(@confirm_shortfalls_total[$__rate_interval]))"),

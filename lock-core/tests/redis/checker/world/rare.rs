@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lock_core::{LockBackend, LockKey, Mode};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep_until};
 
 use crate::checker::world::{Command, World};
 use crate::support::MS;
@@ -16,21 +16,23 @@ impl<F: Fn() -> Arc<B>, B: LockBackend> World<F, B> {
         let permits = |units| Mode::permits(units, 3).unwrap();
 
         // One of two leases ends. The next claim wants all permits, and comes after one that fits.
+        let began = Instant::now();
         self.send_new(0, &sem, permits(1)).await?;
         let stays = self.send_new(1, &sem, permits(2)).await?;
-        sleep(80 * MS).await;
+        sleep_until(began + 50 * MS).await;
         self.execute(stays, Command::Renew).await?;
-        sleep(60 * MS).await;
+        sleep_until(began + 100 * MS).await;
         self.send_new(2, &sem, permits(1)).await?;
-        sleep(25 * MS).await;
+        sleep_until(began + 165 * MS).await;
         self.send_new(3, &sem, Mode::Exclusive).await?;
 
         // The lease of a writer ends, and the first of two readers asks again.
+        let began = Instant::now();
         self.send_new(0, &rw, Mode::Exclusive).await?;
-        sleep(130 * MS).await;
+        sleep_until(began + 100 * MS).await;
         let first = self.send_new(1, &rw, Mode::READ).await?;
         self.send_new(2, &rw, Mode::READ).await?;
-        sleep(35 * MS).await;
+        sleep_until(began + 165 * MS).await;
         self.execute(first, Command::Send(None)).await?;
 
         // A reader waits for a writer that becomes one.

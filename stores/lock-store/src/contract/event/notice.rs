@@ -90,9 +90,6 @@ pub enum Notice<'a> {
         times: u64,
     },
     /// The replicas of a node's locks. Sent when the keeper has connected, and every minute.
-    ///
-    /// A failover may lose held locks if the node has replicas, none of them must have a write
-    /// (`min-replicas-to-write`), and [`Durability`](crate::Durability) is not set.
     Replication {
         /// The node, without credentials.
         node: &'a str,
@@ -102,7 +99,7 @@ pub enum Notice<'a> {
         min_replicas: u32,
     },
     /// Whether a failover of a node may lose held locks although nobody has chosen that: it has replicas, or sentinels
-    /// watch it, and its URL has neither `acks=1` (or more) nor `acks=0`. Sent together with [`Replication`](Self::Replication).
+    /// watch it, and its URL asks no replica to confirm, and lacks `acks=0`. Sent together with [`Replication`](Self::Replication).
     FailoverExposure {
         /// The node, without credentials.
         node: &'a str,
@@ -113,6 +110,8 @@ pub enum Notice<'a> {
     Confirmation {
         /// The node, without credentials.
         node: &'a str,
+        /// Whether replicas were asked, and not only the master's disk.
+        replicas: bool,
         /// How long it took.
         elapsed: Duration,
         /// Whether as many confirmed as were requested.
