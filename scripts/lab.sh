@@ -11,6 +11,7 @@ step() { printf '\n== %s\n' "$*"; }
 sh scripts/need-redis.sh
 sh scripts/need-foreign-clients.sh
 sh scripts/need-databases.sh
+sh scripts/need-zookeeper.sh
 
 step "the lab: formatting"
 cargo fmt --manifest-path lab/Cargo.toml --all --check

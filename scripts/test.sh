@@ -2,7 +2,7 @@
 # Runs all tests and the demo. `sh scripts/lint.sh` checks formatting, lints and documentation, and
 # `sh scripts/lab.sh` the proof, the model, the specification and the benchmarks.
 # Installs missing programs with the system's package manager and says so: redis-server, PostgreSQL, pgbouncer,
-# MariaDB, and Python. Installs redis-py into target/, to test against another client, and Redisson if there is Java.
+# MariaDB, and Python. Installs redis-py into target/, to test against another client. Installs Redisson and ZooKeeper if there is Java.
 #
 #   sh scripts/test.sh
 set -eu
@@ -14,6 +14,7 @@ sh scripts/need-redis.sh
 sh scripts/need-foreign-clients.sh
 sh scripts/need-databases.sh
 sh scripts/need-redisson.sh
+sh scripts/need-zookeeper.sh
 
 step "tests"
 sh scripts/run-tests.sh --workspace

@@ -27,6 +27,8 @@ use lock_core::{LockError, LockErrorKind, LockKey};
 use lock_postgres as _; // enters the scheme
 #[cfg(feature = "redisson")]
 use lock_redisson as _; // enters the layout
+#[cfg(feature = "zookeeper")]
+use lock_zookeeper as _; // enters the scheme
 
 use crate::args::{Action, Args, Expected, generate};
 use crate::commands::{

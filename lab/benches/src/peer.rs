@@ -16,14 +16,19 @@ use crate::{Result, peers};
 const RECORD: usize = 44;
 
 /// A running adapter. It is killed on drop, with all of its waits.
-struct Adapter(Child);
+pub(crate) struct Adapter(Child);
 
 impl Adapter {
     fn start(number: usize, port: u16) -> Result<Self> {
         let command = peers::all().into_iter().nth(number).ok_or("there is no such peer")?.command?;
+        Self::start_at(&command, &format!("redis://127.0.0.1:{port}"))
+    }
+
+    /// Starts the adapter with the words of a command, over the server of a URL.
+    pub(crate) fn start_at(command: &str, url: &str) -> Result<Self> {
         let mut words = command.split('\t');
         let mut command = Command::new(words.next().unwrap_or_default());
-        command.args(words).args([format!("redis://127.0.0.1:{port}"), TTL_MS.to_string()]);
+        command.args(words).args([url, &TTL_MS.to_string()]);
         let mut adapter = Self(Child::spawn(&mut command)?);
         adapter.hear("ready")?;
         Ok(adapter)
@@ -44,7 +49,7 @@ impl Adapter {
         }
     }
 
-    fn ask(&mut self, order: &Value, kind: &str) -> Result<Value> {
+    pub(crate) fn ask(&mut self, order: &Value, kind: &str) -> Result<Value> {
         self.0.tell(order)?;
         self.hear(kind)
     }

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use lock_core::{AnyBackend, LockManager, LockOptions, Quorum, RedisStore};
 use lock_postgres::PostgresStore;
+use lock_zookeeper::ZooKeeper;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 /// The `name=value` arguments.
@@ -101,6 +102,9 @@ fn connect(args: &Args) -> LockManager {
     let url = args.text("url");
     if url.starts_with("postgres://") {
         return LockManager::builder(PostgresStore::new(url).unwrap()).options(args.options()).build().unwrap();
+    }
+    if url.starts_with("zookeeper://") {
+        return LockManager::builder(ZooKeeper::new(url).unwrap()).options(args.options()).build().unwrap();
     }
     let Some(members) = url.strip_prefix("quorum://") else {
         return LockManager::builder(RedisStore::new(url).unwrap()).options(args.options()).build().unwrap();

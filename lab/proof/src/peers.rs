@@ -2,11 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+/// The lock of Curator, for Java and ZooKeeper.
+pub(crate) const CURATOR: &str = "Curator InterProcessMutex";
+
 /// A lock of another library.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     pub(crate) name: String,
-    /// Where its locks are: `one` Redis, `postgres`, or PostgreSQL behind a pooler (`pooled`).
+    /// Where its locks are: `one` Redis, `postgres`, PostgreSQL behind a pooler (`pooled`), or `zookeeper`.
     pub(crate) store: &'static str,
     /// The command with its words separated by tabs, or the reason why it cannot run here.
     pub(crate) command: Result<String, String>,
@@ -43,6 +46,9 @@ pub(crate) fn all() -> Vec<Peer> {
         let command = ["java", "-cp", &class_path, "RedissonPeer", kind];
         needs(&format!("Redisson {kind}"), "one", &[&jars, &classes], "need-peers.sh", &command)
     };
+    let (jars, classes) = (below("target/peers/curator/lib"), below("target/peers/curator/classes"));
+    let curator = ["java", "-cp", &format!("{}:{}/*", text(&classes), text(&jars)), "CuratorPeer"];
+    let curator = needs(CURATOR, "zookeeper", &[&jars, &classes], "need-peers.sh", &curator);
     vec![
         clients("SET NX, bare DEL", "set_nx.py"),
         clients("SET NX PX, owned DEL", "set_nx_px.py"),
@@ -57,6 +63,7 @@ pub(crate) fn all() -> Vec<Peer> {
         built("advisory lock of a session, pooled", "pooled", "advisory", &["session"]),
         built("advisory lock of a transaction, pooled", "pooled", "advisory", &["transaction"]),
         built("pg_lease", "postgres", "pg_lease", &[]),
+        curator,
     ]
 }
 

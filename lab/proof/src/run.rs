@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::check::{self, Verdict};
 use crate::harness::row::{self, Until};
-use crate::harness::servers::Database;
+use crate::harness::servers::{Database, Ensemble};
 use crate::kept::{Kept, Options, Ran, write};
 use crate::peers::Peer;
 use crate::record::{Record, Recorder, now};
@@ -42,15 +42,19 @@ fn wanted(options: &Options) -> Result<(Vec<Row>, Vec<String>), String> {
         peers.push(named(text)?);
     }
     for peer in &mut peers {
-        let pooled = peer.store == "pooled";
-        let no_server = if peer.store == "one" { None } else { Database::missing(pooled) };
+        let no_server = match peer.store {
+            "one" => None,
+            "zookeeper" => Ensemble::missing(),
+            store => Database::missing(store == "pooled"),
+        };
         if let Some(why) = no_server {
             peer.command = Err(why);
         }
     }
-    let ours = Database::missing(false).map(|why| format!("ours, PostgreSQL: {why}"));
+    let ours = [("PostgreSQL", Database::missing(false)), ("ZooKeeper", Ensemble::missing())];
+    let ours = ours.into_iter().filter_map(|(store, why)| Some(format!("ours, {store}: {}", why?)));
     let missing = |peer: &Peer| peer.command.as_ref().err().map(|why| format!("{}: {why}", peer.name));
-    let missing = ours.into_iter().chain(peers.iter().filter_map(missing)).collect();
+    let missing = ours.chain(peers.iter().filter_map(missing)).collect();
     Ok(([rows::compared(&peers), rows::of_stores(&rows::STORES)].concat(), missing))
 }
 

@@ -181,12 +181,15 @@ impl LeaseRequest {
 
     fn checked(&self) -> Result<(LockKey, LeaseTag)> {
         let key = self.request.keys.as_ref().map_err(LockError::clone)?.as_slice()[0].clone();
-        let ttl = self.request.options.ttl;
+        let (ttl, known) = (self.request.options.ttl, self.request.manager.engine().backend.capabilities());
         let wrong = if let Err(why) = check_holder(&self.holder) {
             why
         } else if !(MIN_FIXED_TTL..=MAX_TTL).contains(&ttl) {
             format!("a lease of {ttl:?} is out of bounds; use between {MIN_FIXED_TTL:?} and 30 days")
-        } else if !self.request.manager.engine().backend.capabilities().queue {
+        } else if known.sessions {
+            "locks in this store end with their process, so no lease can outlive it; use Redis, PostgreSQL or memory"
+                .to_owned()
+        } else if !known.queue {
             "leases need a store with a queue, unlike a quorum and layout=redisson; use Redis, PostgreSQL or memory"
                 .to_owned()
         } else {

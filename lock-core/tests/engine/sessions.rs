@@ -187,7 +187,7 @@ impl LockBackend for SessionStore {
 
     fn capabilities(&self) -> Capabilities {
         let mut known = Capabilities::polled();
-        (known.min_lease, known.lease_step) = (MIN_LEASE, STEP);
+        (known.min_lease, known.lease_step, known.sessions) = (MIN_LEASE, STEP, true);
         known
     }
 
@@ -347,6 +347,9 @@ async fn what_must_outlive_its_process_is_refused() {
     let job = ours.lock("cron").at_most_every(3600 * SECOND).run_once_even_if_crashed();
     let error = job.run(async |_| -> Result<()> { panic!("it must not run") }).await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Misconfigured, "{error}");
+    // Also one that is shorter than the session: no other process could renew it.
+    let error = ours.lease("ci").holder("job-1").ttl(SECOND).acquire().await.unwrap_err();
+    assert!(error.to_string().contains("end with their process"), "{error}");
     theirs.lock("cron").with_wait(SECOND).await.unwrap().release().await.unwrap();
 }
 

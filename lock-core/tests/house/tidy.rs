@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 
 use tables::{
     BENCH, CORE, GENERATE, LOCKCTL, Layers, MACROS, METRICS, POSTGRES, PROOF, QUORUM, REDIS, REDISSON, STORE, TABLES,
-    TESTING,
+    TESTING, ZOOKEEPER,
 };
 
 /// The crates.
-const MEMBERS: [&str; 14] = [
+const MEMBERS: [&str; 15] = [
     "lock-core",
     "lock-macros",
     "lock-metrics",
@@ -25,6 +25,7 @@ const MEMBERS: [&str; 14] = [
     "stores/lock-quorum",
     "stores/lock-postgres",
     "stores/lock-redisson",
+    "stores/lock-zookeeper",
     "testing/lock-testing",
     "dashboards/generate",
     "examples",
@@ -160,9 +161,10 @@ fn paths(text: &str, above: &str, found: &mut Vec<String>) {
 #[limit]
 fn every_import_leads_to_a_layer_below() {
     let mut wrong = Vec::new();
-    for name in
-        [CORE, STORE, REDIS, QUORUM, POSTGRES, REDISSON, TESTING, MACROS, METRICS, LOCKCTL, GENERATE, BENCH, PROOF]
-    {
+    for name in [
+        CORE, STORE, REDIS, QUORUM, POSTGRES, REDISSON, ZOOKEEPER, TESTING, MACROS, METRICS, LOCKCTL, GENERATE, BENCH,
+        PROOF,
+    ] {
         let source = source_of(name);
         let mut sources = Vec::new();
         files(&source, "rs", &mut sources);
@@ -296,7 +298,7 @@ fn without_example(text: &str) -> Vec<String> {
 #[limit]
 fn every_public_type_has_an_example() {
     let mut wrong = Vec::new();
-    for source in [CORE, STORE, REDIS, QUORUM, METRICS, POSTGRES, REDISSON] {
+    for source in [CORE, STORE, REDIS, QUORUM, METRICS, POSTGRES, REDISSON, ZOOKEEPER] {
         let mut sources = Vec::new();
         files(&source_of(source), "rs", &mut sources);
         // Items that only expansions name need no documentation, and programs do not export any.

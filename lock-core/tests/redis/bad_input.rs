@@ -214,6 +214,7 @@ async fn urls_that_name_no_store_say_what_to_write() {
         ("localhost:6379", "redis://"),
         ("nats://localhost", "redis://"),
         ("postgres://localhost", "use lock_postgres as _;"),
+        ("zookeeper://localhost", "use lock_zookeeper as _;"),
         ("redis://", "cannot be read"),
         ("redis://localhost:notaport", "cannot be read"),
     ] {

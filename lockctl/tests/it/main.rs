@@ -31,6 +31,8 @@ mod shared;
 mod topology;
 mod votes;
 mod why;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
 
 use std::time::Duration;
 

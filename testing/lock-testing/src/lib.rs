@@ -20,7 +20,7 @@ pub use crate::servers::proxy::{Direction, FaultProxy};
 pub use crate::servers::relative::RedisRelative;
 pub use crate::servers::reply::Reply;
 pub use crate::servers::sentinel::{RedisSentinels, RedisSentinelsBuilder};
-pub use crate::servers::server::{RedisServer, RedisServerBuilder};
+pub use crate::servers::server::{RedisServer, RedisServerBuilder, free_port};
 pub use events::EventLog;
 pub use history::{History, Record, Verdict, Violation};
 pub use inbox::{Report, Reports, inbox, stand_in};

@@ -14,9 +14,10 @@ pub(crate) enum Job {
     Crowd(Crowd),
     Recover(Recover),
     Postgres(Statements),
+    ZooKeeper(Statements),
 }
 
-/// A measurement on PostgreSQL.
+/// A measurement on PostgreSQL or ZooKeeper.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Statements {
     pub(crate) url: String,

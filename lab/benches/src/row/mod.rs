@@ -13,6 +13,7 @@ mod shared;
 mod stores;
 mod waits;
 pub(crate) mod watchdog;
+pub(crate) mod zookeeper;
 
 use crate::Result;
 use crate::bench::Bench;
@@ -38,7 +39,7 @@ impl Row {
 }
 
 /// Every row, in the order of the table.
-pub(crate) const ROWS: [Row; 16] = [
+pub(crate) const ROWS: [Row; 17] = [
     row("idle", "latency: 1 task, distinct keys", distinct::idle),
     row("many", "throughput: many tasks, distinct keys", distinct::many),
     row("hot", "one hot key: 1 process of 64 tasks, hold 0", hot::process),
@@ -48,6 +49,7 @@ pub(crate) const ROWS: [Row; 16] = [
     row("stores", "replicas and clusters beside one server: 64 tasks, distinct keys", stores::run),
     row("quorum", "quorums of three and five beside their members: 1 task", stores::quorum),
     row("postgres", "PostgreSQL: locks beside the statements that they are made of", postgres::run),
+    row("zookeeper", "ZooKeeper: locks beside the requests that they are made of, and beside Curator", zookeeper::run),
     row("watchdog", "many locks held and renewed", watchdog::run),
     row("drops", "guards dropped as fast as they come, by 64 tasks", drops::run),
     row("memory", "without a server: the attribute beside the guard API, and metrics", memory::run),

@@ -3,7 +3,7 @@
 use crate::harness::fault::Menu;
 use crate::harness::fleet::Workload;
 use crate::harness::row::Setting;
-use crate::harness::servers::{Change, Cluster, Database, Members, One, Sentinels, Topology};
+use crate::harness::servers::{Change, Cluster, Database, Ensemble, Members, One, Sentinels, Topology};
 use crate::peers::Peer;
 use crate::record::Expect;
 
@@ -110,6 +110,7 @@ impl Row {
             ("quorum", _) => Box::new(Members::start()),
             ("postgres", _) => Box::new(Database::start(false)),
             ("pooled", _) => Box::new(Database::start(true)),
+            ("zookeeper", _) => Box::new(Ensemble::start()),
             _ => Box::new(One::start()),
         };
         let menu = match self.assumption {
@@ -164,6 +165,7 @@ fn kind(store: &str) -> &'static str {
         "cluster" => "Cluster",
         "quorum" => "quorum of three",
         "postgres" => "PostgreSQL",
+        "zookeeper" => "three ZooKeeper servers",
         _ => "one server",
     }
 }
@@ -189,11 +191,14 @@ pub(crate) fn compared(peers: &[Peer]) -> Vec<Row> {
     if has_postgres {
         rows.extend([ours("postgres", Assumption::Held, 1.0), set(Assumption::Held, 1.0)]);
     }
+    if Ensemble::missing().is_none() {
+        rows.push(ours("zookeeper", Assumption::Held, 1.0));
+    }
     for peer in peers {
         let Ok(command) = &peer.command else { continue };
         let (name, adapter, held) = (&peer.name, Some(command.clone()), Assumption::Held);
         rows.push(Row { adapter: adapter.clone(), ..row(name.clone(), peer.store, held, Work::Plain, 1.0) });
-        if peer.store != "one" {
+        if !["one", "zookeeper"].contains(&peer.store) {
             rows.push(Row { adapter, ..row(format!("{name}, {A_SET}"), peer.store, held, Work::Set, 1.0) });
         }
     }

@@ -29,6 +29,7 @@ impl LockManager {
     /// | `redis+cluster://[user:password@]host[:port],…` | a Redis Cluster, by some of its nodes; `rediss+cluster://…` over TLS |
     /// | `redlock://host,host,host[?max_ttl=60s]` | a [`Quorum`](crate::Quorum) of at least three of them; `redlocks://` over TLS |
     /// | `postgres://[user:password@]host[:5432],…/database` | PostgreSQL, if the program has `use lock_postgres as _;` (crate `lock-postgres`) |
+    /// | `zookeeper://[user:password@]host[:2181],…/path` | ZooKeeper, if the program has `use lock_zookeeper as _;` (crate `lock-zookeeper`) |
     ///
     /// Each takes `?key_prefix=prod:`, see [`LockManagerBuilder::key_prefix`]. One server, sentinels and clusters take
     /// `?acks=1` or `?fsync=local`, see [`Durability`](crate::Durability). URLs over TLS take the PEM files of an
@@ -239,11 +240,15 @@ fn unknown(scheme: &str) -> LockError {
             "this program has no store for postgres://; add lock-postgres to the dependencies in Cargo.toml, and the line \
              use lock_postgres as _; to main.rs"
         }
+        "zookeeper" | "zookeepers" => {
+            "this program has no store for zookeeper://; add lock-zookeeper to the dependencies in Cargo.toml, and the line \
+             use lock_zookeeper as _; to main.rs"
+        }
         _ if scheme.starts_with("layout=") => "for layout=redisson add lock-redisson and use lock_redisson as _;",
         _ => {
             "the URL of the store begins with an unknown scheme; use memory://, redis://host:6379 (Redis or Valkey), \
              rediss://…, redis+unix:///path, redis+sentinel://host:26379/service, redis+cluster://host,… or \
-             redlock://host,host,host, or postgres://host/database with the crate lock-postgres"
+             redlock://host,host,host, postgres://host/database with the crate lock-postgres, or zookeeper://host,… with lock-zookeeper"
         }
     })
 }

@@ -8,7 +8,7 @@ use lock_testing::limit;
 use super::{files, is_test, source_of};
 
 /// The folder of each crate, and its lines of Rust, Lua, SQL, shell and Python outside of tests.
-const BUDGETS: [(&str, usize); 14] = [
+const BUDGETS: [(&str, usize); 15] = [
     ("lock-core", 15_300),
     ("lock-macros", 3_350),
     ("lock-metrics", 6_600),
@@ -18,11 +18,12 @@ const BUDGETS: [(&str, usize); 14] = [
     ("stores/lock-quorum", 3_000),
     ("stores/lock-postgres", 6_660),
     ("stores/lock-redisson", 1_200),
+    ("stores/lock-zookeeper", 3_300),
     ("testing/lock-testing", 5_100),
     ("dashboards", 2_500),
-    ("examples", 3_350),
-    ("lab/benches", 4_600),
-    ("lab/proof", 7_600),
+    ("examples", 3_700),
+    ("lab/benches", 4_870),
+    ("lab/proof", 7_700),
 ];
 
 /// How many names users find at `lock_core::`.

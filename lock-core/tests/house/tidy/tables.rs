@@ -20,6 +20,7 @@ pub(super) const MACROS: &str = "../lock-macros/src";
 pub(super) const LOCKCTL: &str = "../lockctl/src";
 pub(super) const POSTGRES: &str = "../stores/lock-postgres/src";
 pub(super) const REDISSON: &str = "../stores/lock-redisson/src";
+pub(super) const ZOOKEEPER: &str = "../stores/lock-zookeeper/src";
 pub(super) const GENERATE: &str = "../dashboards/generate/src";
 pub(super) const BENCH: &str = "../lab/benches/src";
 pub(super) const PROOF: &str = "../lab/proof/src";
@@ -319,6 +320,25 @@ pub(super) const TABLES: &[Layers] = &[
         modules: &[&["listen", "names", "scripts"], &["seen", "store"], &["calls", "inspect"], &["lib"]],
     },
     Layers {
+        source: ZOOKEEPER,
+        within: "",
+        modules: &[
+            &["data", "error", "names", "url"],
+            &["places", "session"],
+            &["shared slot"],
+            &["calls", "revoked", "sweep"],
+            &["runner"],
+            &["store"],
+            &["doctor", "inspect"],
+            &["lib"],
+        ],
+    },
+    Layers {
+        source: ZOOKEEPER,
+        within: "calls",
+        modules: &[&["acquire wait"], &["beside", "release", "renew", "vote"]],
+    },
+    Layers {
         source: POSTGRES,
         within: "",
         modules: &[
@@ -390,8 +410,19 @@ pub(super) const TABLES: &[Layers] = &[
         modules: &[
             &["crowd"],
             &[
-                "distinct", "drops", "fleets", "growth", "hot", "memory", "others", "postgres", "shared", "stores",
-                "waits", "watchdog",
+                "distinct",
+                "drops",
+                "fleets",
+                "growth",
+                "hot",
+                "memory",
+                "others",
+                "postgres",
+                "shared",
+                "stores",
+                "waits",
+                "watchdog",
+                "zookeeper",
             ],
         ],
     },
@@ -438,7 +469,7 @@ pub(super) const TABLES: &[Layers] = &[
     Layers {
         source: PROOF,
         within: "harness::servers",
-        modules: &[&["clock"], &["cluster", "one", "postgres", "quorum", "sentinel"]],
+        modules: &[&["clock"], &["cluster", "ensemble", "one", "postgres", "quorum", "sentinel"]],
     },
     Layers { source: PROOF, within: "mutants", modules: &[&["patch"], &["tree"]] },
     Layers { source: PROOF, within: "check", modules: &[&["jobs", "locks", "sets", "writes"]] },

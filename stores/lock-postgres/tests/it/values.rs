@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::{HolderInfo, LockBackend, LockErrorKind, LockKey};
+use lock_core::{FencingToken, HolderInfo, LockBackend, LockErrorKind, LockKey};
 use lock_postgres::PostgresStore;
 use lock_store::{AcquireRequest, Attempt, Claim, Freed, Inspector as _, Release, Renewal, Ticket};
 use lock_testing::{PostgresServer, limit};
@@ -153,6 +153,13 @@ fn a_token_of_the_far_future_is_not_admitted() {
         let far = client.batch_execute("SELECT lock_core.admit('k', 9223372036854775807)").await;
         let (code, text) = refusal(far);
         assert!(code == "22023" && text.contains("more than an hour ahead"), "{code}: {text}");
+        // A store without a clock counts from there, for example ZooKeeper.
+        let plain = FencingToken::PLAIN.get();
+        client.batch_execute(&format!("SELECT lock_core.admit('plain', {plain})")).await.unwrap();
+        for [stale, code] in [["(2^62)::bigint - 1", "22023"], ["1", "LK002"]] {
+            let refused = client.batch_execute(&format!("SELECT lock_core.admit('plain', {stale})")).await;
+            assert_eq!(refusal(refused).0, code, "{stale}");
+        }
         client.batch_execute("BEGIN").await.unwrap();
         pin(&client, "k", token).await.unwrap();
         client.batch_execute("COMMIT").await.unwrap();

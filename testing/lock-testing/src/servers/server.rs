@@ -336,7 +336,12 @@ pub(crate) fn kill_servers_of(test: &str) {
 /// connections. Otherwise a connection could have the port when the server is restarted.
 ///
 /// With `bus`, the port 10,000 above it is free too. The nodes of a cluster talk over it.
-pub(crate) fn free_port(bus: bool) -> u16 {
+///
+/// # Panics
+///
+/// Panics if no port is free.
+#[must_use]
+pub fn free_port(bus: bool) -> u16 {
     let most = if bus { 22_000 } else { 32_000 };
     let mut ports = std::iter::repeat_with(|| fastrand::u16(10_000..most)).take(1_000);
     let free = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();

@@ -192,9 +192,8 @@ pub trait LockBackend: Debug + Send + Sync + Sized + 'static {
         async { SyncReport::new(vec![NodeReport::new(self.node(self.lane(key)), self.holder(key).await)], 1) }
     }
 
-    /// Waits until the work that the store still does for answered calls is done, for about a second at most. For
-    /// example, a quorum still tells late members that a claim has ended. A shutdown awaits this, because its process
-    /// may end afterwards.
+    /// Waits until the work that the store still does for answered calls is done, for about a second at most. A shutdown awaits this,
+    /// because its process may end afterwards. For example, a quorum still tells late members that a claim has ended.
     fn settled(&self) -> impl Future<Output = ()> + Send {
         async {}
     }
@@ -275,6 +274,8 @@ pub struct Capabilities {
     pub min_lease: Duration,
     /// The store ends leases at multiples of this time, so one ends up to a step late.
     pub lease_step: Duration,
+    /// Locks [end with the session](crate::LockBackend#locks-that-end-with-a-session) of the process that took them.
+    pub sessions: bool,
 }
 
 impl Capabilities {

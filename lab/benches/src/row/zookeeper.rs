@@ -1,0 +1,256 @@
+//! Locks in ZooKeeper, beside the bare requests that they consist of and beside Curator, on the same three servers in the same round.
+
+use std::time::Duration;
+
+use lock_core::{LockGuard, LockManager, Wait};
+use lock_zookeeper::ZooKeeper;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::sleep;
+use zookeeper_client::{Acls, Client, CreateMode};
+
+use crate::bench::Bench;
+use crate::contestant::TTL_MS;
+use crate::outcome::{Bound, Figure, Outcome, Target};
+use crate::peer::Adapter;
+use crate::process::job::{Job, Statements};
+use crate::process::wire::say;
+use crate::process::worker;
+use crate::stats::{median, percentile, ratio};
+use crate::{Failure, Result, clock, peers};
+
+#[path = "../../../../stores/lock-zookeeper/tests/it/servers.rs"]
+#[allow(dead_code, reason = "most of it is for the tests of the store")]
+mod servers;
+
+use servers::{NEWEST, Pace, Servers, is_installed};
+
+/// How many tasks there are in a crowd, and how many keys each of them cycles through.
+const TASKS: u64 = 64;
+const KEYS: u64 = 16;
+
+/// The figures of one round: pairs per second of one task and of many, and medians in µs.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Measured {
+    bare: [f64; 2],
+    ours: [f64; 2],
+    curator: [f64; 2],
+    watch: f64,
+    hand_off: f64,
+    /// How many tokens in the hand-offs were not greater than the one before.
+    inversions: u64,
+}
+
+/// One figure of a round.
+type Of = fn(&Measured) -> f64;
+
+const FIGURES: [(&str, &str, Of); 8] = [
+    ("bare create and delete", "µs", |round| 1e6 / round.bare[0]),
+    ("us: a pair", "µs", |round| 1e6 / round.ours[0]),
+    ("Curator: a pair", "µs", |round| 1e6 / round.curator[0]),
+    ("bare watch until heard", "µs", |round| round.watch),
+    ("us: hand-off between processes", "µs", |round| round.hand_off),
+    ("64 tasks: bare", "/s", |round| round.bare[1]),
+    ("64 tasks: us", "/s", |round| round.ours[1]),
+    ("64 threads: Curator", "/s", |round| round.curator[1]),
+];
+
+const TARGETS: [(&str, Of, Of, Bound, f64); 5] = [
+    ("a pair / bare", |r| r.bare[0], |r| r.ours[0], Bound::AtMost, 1.5),
+    ("64 tasks, us / bare", |r| r.ours[1], |r| r.bare[1], Bound::AtLeast, 0.5),
+    ("a pair, us / Curator", |r| r.curator[0], |r| r.ours[0], Bound::AtMost, 1.0),
+    ("64 tasks, us / Curator", |r| r.ours[1], |r| r.curator[1], Bound::AtLeast, 1.0),
+    ("hand-off / bare watch", |r| r.hand_off, |r| r.watch, Bound::AtMost, 1.5),
+];
+
+pub(super) fn run(bench: &mut Bench) -> Result<Outcome> {
+    let mut rounds = Vec::new();
+    if is_installed(NEWEST) {
+        let servers = Servers::three(Pace::PATIENT).ok_or("ZooKeeper does not start")?;
+        let window_ms = bench.scale.pick(2_000, 500, 150);
+        for round in 0..bench.rounds {
+            let steps = bench.scale.pick(300, 60, 4);
+            let job = Statements { url: servers.url(""), steps, window_ms, first: round };
+            rounds.push(worker::start(&Job::ZooKeeper(job))?.answer::<Measured>()?);
+        }
+    } else {
+        println!("not installed, so not measured: ZooKeeper: run sh scripts/need-zookeeper.sh");
+    }
+    let mut outcome = Outcome::default();
+    if !rounds.is_empty() {
+        let figure = |(name, unit, of): &(&str, &'static str, Of)| {
+            let values = rounds.iter().map(*of).filter(|value| value.is_finite());
+            Figure::new(*name, unit, values.collect())
+        };
+        outcome.figures = FIGURES.iter().map(figure).collect();
+        outcome.faults.insert("token inversions", rounds.iter().map(|round| round.inversions).sum());
+    }
+    for (what, above, below, bound, reach) in TARGETS {
+        let value = median(rounds.iter().filter_map(|round| ratio(above(round), below(round))).collect());
+        outcome.targets.push(match bound {
+            Bound::AtLeast => Target::at_least(what, value, reach),
+            Bound::AtMost => Target::at_most(what, value, reach),
+        });
+    }
+    Ok(outcome)
+}
+
+/// Measures every figure once, in a process of its own.
+pub(crate) fn measure(job: &Statements) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    lock_metrics::install()?;
+    let measured = runtime.block_on(async {
+        let mut measured = Measured::default();
+        let (bare, ours) = (Line::Bare(client(&job.url).await?), Line::Ours(manager(job, "/pairs").await?));
+        for (at, tasks) in [1, TASKS].into_iter().enumerate() {
+            // Each round begins with another line.
+            for line in 0..3 {
+                match (line + job.first) % 3 {
+                    0 => measured.bare[at] = rate(&bare, tasks, job.window_ms).await?,
+                    1 => measured.ours[at] = rate(&ours, tasks, job.window_ms).await?,
+                    _ => {
+                        // The sessions of the other lines go on meanwhile.
+                        let (url, window_ms) = (job.url.clone(), job.window_ms);
+                        let ran = tokio::task::spawn_blocking(move || curator(&url, tasks, window_ms));
+                        measured.curator[at] = ran.await??;
+                    }
+                }
+            }
+        }
+        hand_offs(job, &mut measured).await?;
+        Ok::<_, Failure>(measured)
+    })?;
+    say(&serde_json::to_string(&measured)?)?;
+    // Sessions that are still open end with the servers.
+    std::process::exit(0)
+}
+
+async fn client(url: &str) -> Result<Client> {
+    let connector = Client::connector().with_session_timeout(Duration::from_millis(2 * TTL_MS));
+    Ok(connector.connect(url.trim_start_matches("zookeeper://")).await?)
+}
+
+/// A manager with a session of its own, as a process has, and with the lease of every contestant.
+async fn manager(job: &Statements, root: &str) -> Result<LockManager> {
+    let ttl = Duration::from_millis(TTL_MS);
+    let url = format!("{}{root}?session={}s", job.url, 2 * ttl.as_secs());
+    let locks = LockManager::builder(ZooKeeper::new(&url)?).with_ttl(ttl).with_wait(Wait::Forever).build()?;
+    locks.ping().await?;
+    Ok(locks)
+}
+
+/// One way to take and release locks.
+#[derive(Clone)]
+enum Line {
+    Ours(LockManager),
+    /// The two writes that every lock of ZooKeeper needs.
+    Bare(Client),
+}
+
+impl Line {
+    async fn pair(&self, task: u64, turn: u64) -> Result<()> {
+        let key = task * KEYS + turn % KEYS;
+        match self {
+            Self::Ours(locks) => {
+                locks.lock(format!("bench:{key}")).await?.release().await?;
+            }
+            Self::Bare(client) => {
+                let (path, options) =
+                    (format!("/bare-{key}-"), CreateMode::EphemeralSequential.with_acls(Acls::anyone_all()));
+                let (_, sequence) = client.create(&path, b"bench", &options).await?;
+                client.delete(&format!("{path}{sequence}"), None).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns how many pairs per second the tasks do. A fifth of the time comes before as warm-up.
+async fn rate(line: &Line, tasks: u64, window_ms: u64) -> Result<f64> {
+    let window = clock::as_nanos(Duration::from_millis(window_ms));
+    let from = clock::now() + window / 5;
+    let mut running = JoinSet::new();
+    for task in 0..tasks {
+        let line = line.clone();
+        running.spawn(async move {
+            let mut counted = 0_u64;
+            for turn in 0.. {
+                line.pair(task, turn).await?;
+                let now = clock::now();
+                if now >= from + window {
+                    break;
+                }
+                counted += u64::from(now >= from);
+            }
+            Ok::<_, Failure>(counted)
+        });
+    }
+    let mut counted = 0;
+    while let Some(done) = running.join_next().await {
+        counted += done??;
+    }
+    Ok(counted as f64 / Duration::from_nanos(window).as_secs_f64())
+}
+
+/// Returns the rate of Curator, in a process of its own. The virtual machine compiles at run time, so it warms up for longer. Not a
+/// number if Curator is not installed.
+fn curator(url: &str, tasks: u64, window_ms: u64) -> Result<f64> {
+    let peer = peers::all().into_iter().find(|peer| peer.name == peers::CURATOR).ok_or("there is no such peer")?;
+    let Ok(command) = peer.command else { return Ok(f64::NAN) };
+    let mut adapter = Adapter::start_at(&command, url)?;
+    let window = clock::as_nanos(Duration::from_millis(window_ms));
+    let from = clock::now() + 4 * window;
+    let file = std::env::temp_dir().join(format!("lock-bench-{}.curator", std::process::id()));
+    let order = json!({"load": {
+        "tasks": tasks, "first": 0, "keys_per_task": KEYS, "hold_us": 0, "from": from, "to": from + window, "file": file,
+    }});
+    let said = adapter.ask(&order, "loaded");
+    let records = std::fs::read(&file)?;
+    std::fs::remove_file(&file)?;
+    said?;
+    // Each record begins with four times and a token; the third of them is when the release was called.
+    let released = |record: &[u8]| u64::from_le_bytes(record[16..24].try_into().unwrap_or_default());
+    let counted = records.chunks_exact(44).filter(|record| (from..from + window).contains(&released(record))).count();
+    Ok(counted as f64 / Duration::from_nanos(window).as_secs_f64())
+}
+
+/// From the call of a release to the guard of a waiter in another process. A watch that hears of a deleted node is the comparison.
+async fn hand_offs(job: &Statements, measured: &mut Measured) -> Result<()> {
+    let (one, other) = (client(&job.url).await?, client(&job.url).await?);
+    let (here, there) = (manager(job, "/handed").await?, manager(job, "/handed").await?);
+    let (mut watches, mut times) = (Vec::new(), Vec::new());
+    let mut guard = here.lock("handed").await?;
+    let folder = one.list_children("/handed/l").await?.pop().ok_or("the lock has no node")?;
+    for step in 0..job.steps {
+        one.create("/watched", &[], &CreateMode::Ephemeral.with_acls(Acls::anyone_all())).await?;
+        let (_, watcher) = other.check_and_watch_stat("/watched").await?;
+        let started = clock::now();
+        let (deleted, _) = tokio::join!(one.delete("/watched", None), watcher.changed());
+        watches.push(clock::now() - started);
+        deleted?;
+        let waiter = queued(&one, &format!("/handed/l/{folder}"), if step % 2 == 0 { &there } else { &here }).await?;
+        let (before, started) = (guard.token(), clock::now());
+        let release = async { Ok::<_, Failure>(guard.release().await?) };
+        (_, guard) = tokio::try_join!(release, async { waiter.await? })?;
+        times.push(clock::now() - started);
+        measured.inversions += u64::from(guard.token() <= before);
+    }
+    guard.release().await?;
+    for (times, into) in [(&mut watches, &mut measured.watch), (&mut times, &mut measured.hand_off)] {
+        times.sort_unstable();
+        *into = percentile(times, 500) as f64 / 1e3;
+    }
+    Ok(())
+}
+
+/// Lets a manager wait for the lock, and returns when its claim is in the queue and watches for its turn.
+async fn queued(client: &Client, folder: &str, locks: &LockManager) -> Result<JoinHandle<Result<LockGuard>>> {
+    let request = locks.lock("handed");
+    let waiter = tokio::spawn(async move { Ok(request.await?) });
+    while client.list_children(folder).await?.len() < 2 {
+        tokio::task::yield_now().await;
+    }
+    sleep(Duration::from_millis(10)).await;
+    Ok(waiter)
+}

@@ -1,0 +1,257 @@
+//! Takes a lock, or a place in its queue.
+//!
+//! A claim makes a node with a sequence and then lists its directory, both in one session and so in this order. The first node of a
+//! lock has it. If it is not the first, it stays as a place in the queue, or goes again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_store::{AcquireRequest, Attempt, Claim, FencingToken, LockError, Result, Timestamp};
+use zookeeper_client::{CreateMode, Error, Stat};
+
+use crate::calls::wait::tend;
+use crate::data::ClaimData;
+use crate::error::of_request;
+use crate::names::{KeyHash, Line};
+use crate::places::{Known, Place};
+use crate::session::{Session, acls, make, sleep};
+use crate::shared::{Shared, check_floor};
+
+/// How long a place is kept for a claim that asks again at once, with a ticket.
+const TENTATIVE: Duration = Duration::from_secs(1);
+
+/// How long a place counts of a claim that may not ask for one any more, because it cannot be told of its turn.
+const UNHEARD: Duration = Duration::from_secs(3);
+
+/// One attempt of a claim.
+struct Attempting<'a> {
+    shared: &'a Arc<Shared>,
+    session: &'a Arc<Session>,
+    request: &'a AcquireRequest,
+    hash: KeyHash,
+    /// When it began here.
+    began: Timestamp,
+}
+
+/// Takes the lock or a place in its queue before `until`.
+pub(crate) async fn acquire(shared: &Arc<Shared>, request: &AcquireRequest, until: Timestamp) -> Result<Attempt> {
+    let claim = &request.claim;
+    check_floor(request.floor, &claim.key)?;
+    let session = &shared.session(until).await?;
+    let attempting = Attempting { shared, session, request, hash: KeyHash::of(&claim.key), began: shared.now() };
+    let attempt = attempting.run().await;
+    if shared.now() <= until {
+        return attempt;
+    }
+    // Its caller counts it as not executed from now on.
+    undo(shared, session, claim).await;
+    Err(LockError::unavailable(format!(
+        "ZooKeeper answered only after {:?}, and the claim was undone",
+        request.execute_within
+    )))
+}
+
+/// Removes whatever an attempt has left.
+pub(crate) async fn undo(shared: &Shared, session: &Session, claim: &Claim) {
+    if let Some(place) = shared.places.end(claim.owner) {
+        shared.remove(session, &place.path).await;
+        shared.places.remove(claim.owner);
+    }
+}
+
+impl Attempting<'_> {
+    async fn run(&self) -> Result<Attempt> {
+        let owner = self.request.claim.owner;
+        if let Some(place) = self.shared.places.get(owner).filter(|place| place.session == self.session.id) {
+            if let Some(attempt) = self.again(place).await? {
+                return Ok(attempt);
+            }
+            // Its node is gone: it was taken away, or came too late.
+            self.shared.places.remove(owner);
+        }
+        // A node whose removal was not answered must not stay beside the new one.
+        undo(self.shared, self.session, &self.request.claim).await;
+        self.enter().await
+    }
+
+    /// Makes the node of a claim that has none.
+    async fn enter(&self) -> Result<Attempt> {
+        let (Self { shared, session, request, hash, .. }, claim) = (self, &self.request.claim);
+        if request.ticket.is_none() && !request.tentative {
+            // A claim that does not wait writes nothing if the lock is taken.
+            let line = shared.line(session, *hash).await?;
+            if !line.claims.is_empty() {
+                return Ok(Attempt::Held { holder: shared.in_the_way(session, &claim.key, *hash, &line).await? });
+            }
+        }
+        let data = self.data();
+        let (start, text) = (shared.paths.claim(*hash, claim.owner), data.write());
+        let (folder, base) = (shared.paths.shard(hash.shard()), shared.paths.base());
+        let options = CreateMode::EphemeralSequential.with_acls(acls(&shared.settings));
+        let mut has_folder = false;
+        let (created, listed, based) = loop {
+            let sent = shared.now();
+            // Sent in this order before the first answer, and executed in this order.
+            let create = session.client.create(&start, &text, &options);
+            let list = session.client.get_children(&folder);
+            let read = session.client.get_data(&base);
+            let (created, listed, based) = tokio::join!(create, list, read);
+            if let Ok((stat, _)) = &created {
+                shared.note_time(sent, stat.ctime);
+            }
+            if matches!(created, Err(Error::NoNode)) && !std::mem::replace(&mut has_folder, true) {
+                make(&session.client, &shared.settings, &folder).await.map_err(|error| of_request(&error))?;
+                continue;
+            }
+            break (created, listed, based);
+        };
+        let line = listed.map(|(names, folder)| (Line::of(*hash, &names), folder.pzxid));
+        let own = line.as_ref().ok().and_then(|(line, _)| line.position(claim.owner));
+        let (stat, (line, newest), at) = match (created, line, own) {
+            (Ok((stat, _)), Ok(line), Some(at)) => (stat, line, at),
+            (created, line, _) => {
+                // Whether there is a node is found out before this claim is worked on again.
+                self.settle().await;
+                let error = created.err().or(line.err());
+                return Err(error.map_or_else(
+                    || {
+                        LockError::not_executed(
+                            "the node of this claim was removed at once; an operator or another program did so",
+                        )
+                    },
+                    |error| of_request(&error),
+                ));
+            }
+        };
+        let path = shared.paths.beside(*hash, &line.claims[at].name);
+        let waits = request.ticket.as_ref().map_or(claim.ttl, |ticket| ticket.grant_ttl);
+        let expires = self.began.after(if request.tentative { TENTATIVE } else { waits });
+        // From now on, a release finds it, and it ends by itself.
+        let place = Place::new(path, session.id, data, expires);
+        shared.places.insert(claim.owner, place.waiting(request.ticket.clone(), request.floor));
+        tend(shared, session, claim.owner, false);
+        if at == 0 && !self.is_kept(&line, stat.ctime).await? {
+            if newest == stat.czxid {
+                return self.granted(based, stat.czxid, stat.ctime).await;
+            }
+            // Since this node was made, another has come or gone: perhaps a claim that was granted meanwhile, under a greater token.
+            let ended = || LockError::not_executed("the claim has ended while it was granted");
+            let place = shared.places.get(claim.owner).ok_or_else(ended)?;
+            return self.again(place).await?.ok_or_else(ended);
+        }
+        if request.tentative {
+            shared.note_contended(&claim.key);
+            return Ok(Attempt::Contended);
+        }
+        if request.ticket.is_some() && shared.inbox().is_some() {
+            return self.queued(&line).await;
+        }
+        undo(shared, session, claim).await;
+        Ok(Attempt::Held { holder: shared.in_the_way(session, &claim.key, *hash, &line).await? })
+    }
+
+    /// Asks again for a claim that has a node. `None` if the node is gone.
+    async fn again(&self, place: Known) -> Result<Option<Attempt>> {
+        let (shared, session, claim) = (self.shared, self.session, &self.request.claim);
+        let line = shared.line(session, self.hash).await?;
+        let Some(at) = line.position(claim.owner) else { return Ok(None) };
+        let is_first = at == 0 && (place.granted.is_some() || !self.is_kept(&line, shared.server_now()).await?);
+        if !is_first {
+            if self.request.ticket.is_none() || shared.inbox().is_none() {
+                // It keeps its place for a while, although it cannot be told.
+                shared.places.confirm(claim.owner, None, self.began.after(UNHEARD));
+                return Ok(Some(Attempt::Held {
+                    holder: shared.in_the_way(session, &claim.key, self.hash, &line).await?,
+                }));
+            }
+            return self.queued(&line).await.map(Some);
+        }
+        match confirm(shared, session, &place).await {
+            Ok((stat, based)) => self.granted(based, stat.mzxid, stat.mtime).await.map(Some),
+            Err(Error::NoNode) => Ok(None),
+            Err(error) => Err(of_request(&error)),
+        }
+    }
+
+    async fn is_kept(&self, line: &Line, now: i64) -> Result<bool> {
+        let kept =
+            line.kept && self.shared.kept(self.session, &self.request.claim.key, self.hash, now).await?.is_some();
+        Ok(kept)
+    }
+
+    /// Notes the place in the queue, and has it watched.
+    async fn queued(&self, line: &Line) -> Result<Attempt> {
+        let (shared, claim) = (self.shared, &self.request.claim);
+        let Some(ticket) = &self.request.ticket else {
+            return Err(LockError::misconfigured("a claim without a ticket has no place"));
+        };
+        shared.places.confirm(claim.owner, Some(ticket.clone()), self.began.after(ticket.grant_ttl));
+        tend(shared, self.session, claim.owner, true);
+        Ok(Attempt::Queued { holder: shared.in_the_way(self.session, &claim.key, self.hash, line).await? })
+    }
+
+    /// Notes a grant by a write of this attempt, and tells how long it is promised.
+    async fn granted(&self, based: std::result::Result<(Vec<u8>, Stat), Error>, zxid: i64, at: i64) -> Result<Attempt> {
+        let (shared, claim) = (self.shared, &self.request.claim);
+        let token: FencingToken = shared.token(self.session, based, zxid, self.request.floor).await?;
+        // If the session has ended meanwhile, its claims were lost, and this one came too late to be among them.
+        if self.session.has_ended() || !shared.places.grant(claim.owner, token, at, self.began.after(claim.ttl)) {
+            return Err(LockError::not_executed("the claim has ended while it was granted"));
+        }
+        Ok(Attempt::Granted { token, lease: promised(self.session, claim.ttl) })
+    }
+
+    fn data(&self) -> ClaimData {
+        let claim = &self.request.claim;
+        let (key, ttl, info) = (claim.key.clone(), claim.ttl, self.request.info.clone());
+        ClaimData { key, ttl, session: self.session.lasts, info }
+    }
+
+    /// Finds out whether an unanswered request has made a node, and removes it. A later request of the session is executed after it,
+    /// also over another connection: the servers refuse what is left of the old one.
+    async fn settle(&self) {
+        let (shared, session, owner) = (self.shared, self.session, self.request.claim.owner);
+        while !session.has_ended() {
+            // A read may be answered by a server that is behind. Behind a write of the same session it is not.
+            let write = shared.write(session);
+            let read = shared.line(session, self.hash);
+            let (written, line) = tokio::join!(write, read);
+            let written = written.map_err(|error| of_request(&error));
+            match (written, line) {
+                (Err(error), _) | (_, Err(error)) if error.is_transient() => sleep(Duration::from_millis(50)).await,
+                // The servers agree on a refusal as on a write.
+                (_, Ok(line)) => {
+                    if let Some(at) = line.position(owner) {
+                        shared.remove(session, &shared.paths.beside(self.hash, &line.claims[at].name)).await;
+                    }
+                    return;
+                }
+                (_, Err(_)) => return,
+            }
+        }
+    }
+}
+
+/// How long a node is confirmed, and the base of its token.
+pub(super) type Confirmed = (Stat, std::result::Result<(Vec<u8>, Stat), Error>);
+
+/// Writes to the node of a claim. The number of this transaction exceeds those of all grants before, unlike the number of the one that
+/// made the node: the holder before may have been granted its lock again since.
+pub(super) async fn confirm(
+    shared: &Shared,
+    session: &Session,
+    place: &Known,
+) -> std::result::Result<Confirmed, Error> {
+    let (sent, text, base) = (shared.now(), place.data.write(), shared.paths.base());
+    let write = session.client.set_data(&place.path, &text, None);
+    let read = session.client.get_data(&base);
+    let (written, based) = tokio::join!(write, read);
+    let stat = written?;
+    shared.note_time(sent, stat.mtime);
+    Ok((stat, based))
+}
+
+/// Returns how long an answered write promises a lock, if that is less than its ttl.
+pub(super) fn promised(session: &Session, ttl: Duration) -> Option<Duration> {
+    Some(session.lease()).filter(|lease| *lease < ttl)
+}

@@ -1,0 +1,255 @@
+//! The data of the nodes: lines of text, so that an operator can read them.
+
+use std::time::Duration;
+
+use lock_store::{DoneMark, HolderInfo, JobRecord, JobRun, JobVersion, LockKey, LockLabel};
+
+/// The first line. A reader of another format must not misread this one.
+const FORMAT: &str = "lock-core 1";
+
+/// Writes one field a line. A field may have any character.
+fn write(fields: &[&str]) -> Vec<u8> {
+    let escape = |field: &&str| field.replace('\\', "\\\\").replace('\n', "\\n");
+    let lines: Vec<String> = std::iter::once(FORMAT.to_owned()).chain(fields.iter().map(escape)).collect();
+    lines.join("\n").into_bytes()
+}
+
+/// Reads what [`write`] has written. `None` for anything else.
+fn read(data: &[u8]) -> Option<Vec<String>> {
+    let mut lines = std::str::from_utf8(data).ok()?.split('\n');
+    if lines.next()? != FORMAT {
+        return None;
+    }
+    Some(lines.map(unescape).collect())
+}
+
+fn unescape(line: &str) -> String {
+    let (mut text, mut chars) = (String::with_capacity(line.len()), line.chars());
+    while let Some(c) = chars.next() {
+        match (c, if c == '\\' { chars.next() } else { None }) {
+            ('\\', Some('n')) => text.push('\n'),
+            ('\\', Some(other)) => text.push(other),
+            _ => text.push(c),
+        }
+    }
+    text
+}
+
+fn millis(time: Duration) -> i64 {
+    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// Returns the time between two readings of a server's clock.
+pub(crate) fn between(from: i64, to: i64) -> Duration {
+    Duration::from_millis(u64::try_from(to.saturating_sub(from)).unwrap_or(0))
+}
+
+/// Returns the reading of a server's clock after a time. It lies in the future at least for as long.
+pub(crate) fn later(now: i64, by: Duration) -> i64 {
+    now.saturating_add(millis(by)).saturating_add(1)
+}
+
+/// The fields that describe a holder.
+fn about(info: &HolderInfo) -> [String; 4] {
+    let lock = info.lock.as_ref().map_or("", LockLabel::as_str);
+    [info.host.to_string(), info.pid.to_string(), info.site.to_string(), lock.to_owned()]
+}
+
+fn read_about(fields: &[String]) -> Option<HolderInfo> {
+    let [host, pid, site, lock] = fields else { return None };
+    let info = HolderInfo::new(host.as_str(), pid.parse().ok()?, site.as_str());
+    Some(if lock.is_empty() { info } else { info.with_lock(LockLabel::new(lock.clone())) })
+}
+
+/// The data of a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ClaimData {
+    pub(crate) key: LockKey,
+    pub(crate) ttl: Duration,
+    /// How long the session of its process lasts.
+    pub(crate) session: Duration,
+    pub(crate) info: HolderInfo,
+}
+
+impl ClaimData {
+    pub(crate) fn write(&self) -> Vec<u8> {
+        let (ttl, session) = (millis(self.ttl).to_string(), millis(self.session).to_string());
+        let [host, pid, site, lock] = about(&self.info);
+        write(&[self.key.as_str(), &ttl, &session, &host, &pid, &site, &lock])
+    }
+
+    pub(crate) fn read(data: &[u8]) -> Option<Self> {
+        let fields = read(data)?;
+        let time = |at: usize| fields.get(at)?.parse().ok().map(Duration::from_millis);
+        let (key, ttl, session) = (LockKey::new(fields.first()?).ok()?, time(1)?, time(2)?);
+        Some(Self { key, ttl, session, info: read_about(fields.get(3..)?)? })
+    }
+}
+
+/// The data of a lock that was released and stays taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KeptData {
+    pub(crate) key: LockKey,
+    /// When it becomes free, by the server's clock.
+    pub(crate) until: i64,
+    /// When it was granted.
+    pub(crate) since: i64,
+    pub(crate) info: HolderInfo,
+}
+
+impl KeptData {
+    pub(crate) fn write(&self) -> Vec<u8> {
+        let [host, pid, site, lock] = about(&self.info);
+        let (until, since) = (self.until.to_string(), self.since.to_string());
+        write(&[self.key.as_str(), &until, &since, &host, &pid, &site, &lock])
+    }
+
+    pub(crate) fn read(data: &[u8]) -> Option<Self> {
+        let fields = read(data)?;
+        let time = |at: usize| fields.get(at)?.parse().ok();
+        let (key, until, since) = (LockKey::new(fields.first()?).ok()?, time(1)?, time(2)?);
+        Some(Self { key, until, since, info: read_about(fields.get(3..)?)? })
+    }
+}
+
+/// The data of a job's record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct JobData {
+    pub(crate) key: LockKey,
+    pub(crate) run: JobRun,
+    /// When the last run started, by the server's clock.
+    pub(crate) started: i64,
+    /// When the last successful run started, or else the first recorded one.
+    pub(crate) succeeded: i64,
+    /// When the record ends.
+    pub(crate) until: i64,
+    pub(crate) info: HolderInfo,
+}
+
+impl JobData {
+    pub(crate) fn write(&self) -> Vec<u8> {
+        let [host, pid, site, lock] = about(&self.info);
+        let numbers =
+            [millis(self.run.every), self.started, self.succeeded, self.until].map(|number| number.to_string());
+        let [every, started, succeeded, until] = numbers;
+        let ended = if self.run.succeeded { "succeeded" } else { "failed" };
+        write(&[self.key.as_str(), &every, ended, &started, &succeeded, &until, &host, &pid, &site, &lock])
+    }
+
+    pub(crate) fn read(data: &[u8]) -> Option<Self> {
+        let fields = read(data)?;
+        let time = |at: usize| fields.get(at)?.parse().ok();
+        let every = fields.get(1)?.parse().ok().map(Duration::from_millis)?;
+        Some(Self {
+            key: LockKey::new(fields.first()?).ok()?,
+            run: JobRun::new(every, fields.get(2)? == "succeeded"),
+            started: time(3)?,
+            succeeded: time(4)?,
+            until: time(5)?,
+            info: read_about(fields.get(6..)?)?,
+        })
+    }
+
+    /// Describes the job at a time of the server's clock. `None` if the record has ended.
+    pub(crate) fn record(self, now: i64) -> Option<JobRecord> {
+        let (started, succeeded) = (between(self.started, now), between(self.succeeded, now));
+        (self.until > now).then(|| JobRecord::new(self.run, self.info, started, succeeded))
+    }
+}
+
+/// The data of a mark.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MarkData {
+    pub(crate) key: LockKey,
+    pub(crate) version: JobVersion,
+    pub(crate) at: i64,
+    pub(crate) until: i64,
+    pub(crate) info: HolderInfo,
+}
+
+impl MarkData {
+    pub(crate) fn write(&self) -> Vec<u8> {
+        let [host, pid, site, lock] = about(&self.info);
+        let (at, until) = (self.at.to_string(), self.until.to_string());
+        write(&[self.key.as_str(), self.version.as_str(), &at, &until, &host, &pid, &site, &lock])
+    }
+
+    pub(crate) fn read(data: &[u8]) -> Option<Self> {
+        let fields = read(data)?;
+        let time = |at: usize| fields.get(at)?.parse().ok();
+        Some(Self {
+            key: LockKey::new(fields.first()?).ok()?,
+            version: JobVersion::new(fields.get(1)?).ok()?,
+            at: time(2)?,
+            until: time(3)?,
+            info: read_about(fields.get(4..)?)?,
+        })
+    }
+
+    /// Describes the mark at a time of the server's clock. `None` if it has ended.
+    pub(crate) fn mark(self, now: i64) -> Option<DoneMark> {
+        let ago = between(self.at, now);
+        (self.until > now).then(|| DoneMark::new(self.version, self.info, ago))
+    }
+}
+
+/// Writes the note about a lock that an operator takes away.
+pub(crate) fn write_revocation(actor: &str, reason: &str) -> Vec<u8> {
+    write(&[actor, reason])
+}
+
+/// Reads the operator and the reason.
+pub(crate) fn read_revocation(data: &[u8]) -> Option<(String, String)> {
+    let [actor, reason] = <[String; 2]>::try_from(read(data)?).ok()?;
+    Some((actor, reason))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use lock_store::{HolderInfo, JobRun, JobVersion, LockKey, LockLabel};
+
+    use super::{ClaimData, JobData, KeptData, MarkData, between, later, read_revocation, write_revocation};
+
+    #[test]
+    fn what_is_written_is_read() {
+        let key = LockKey::new("a\\nb\n\u{1f}é").unwrap();
+        let plain = HolderInfo::new("h\\", 7, "a::b");
+        for info in [plain.clone(), plain.with_lock(LockLabel::from_static("order:<id>"))] {
+            let (ttl, session) = (Duration::from_millis(1500), Duration::from_secs(20));
+            let claim = ClaimData { key: key.clone(), ttl, session, info: info.clone() };
+            assert_eq!(ClaimData::read(&claim.write()), Some(claim));
+            let kept = KeptData { key: key.clone(), until: 9, since: -1, info: info.clone() };
+            assert_eq!(KeptData::read(&kept.write()), Some(kept));
+            let run = JobRun::new(Duration::from_secs(60), false);
+            let job = JobData { key: key.clone(), run, started: 5, succeeded: 3, until: 60_000, info: info.clone() };
+            assert_eq!(JobData::read(&job.write()), Some(job.clone()));
+            assert_eq!(job.clone().record(60_000), None);
+            assert_eq!(job.record(10).map(|record| record.without_success_for), Some(Duration::from_millis(7)));
+            let version = JobVersion::new("v\n1\\").unwrap();
+            let mark = MarkData { key: key.clone(), version, at: 5, until: 9, info };
+            assert_eq!(MarkData::read(&mark.write()), Some(mark.clone()));
+            assert_eq!(
+                (mark.clone().mark(9), mark.mark(8).map(|mark| mark.ago)),
+                (None, Some(Duration::from_millis(3)))
+            );
+        }
+        assert_eq!(read_revocation(&write_revocation("ana", "gone\n")), Some(("ana".to_owned(), "gone\n".to_owned())));
+    }
+
+    #[test]
+    fn other_data_is_not_misread() {
+        for data in
+            [&b""[..], b"lock-core 1", b"lock-core 2\nk\n1\n1\nh\n1\ns\n", b"\xff", b"lock-core 1\n\n1\n1\nh\n1\ns\n"]
+        {
+            assert_eq!((ClaimData::read(data), KeptData::read(data)), (None, None));
+        }
+    }
+
+    #[test]
+    fn a_time_of_the_servers_clock_is_never_too_early() {
+        assert_eq!((later(5, Duration::from_micros(1_500)), later(1, Duration::MAX)), (7, i64::MAX));
+        assert_eq!((between(5, 3), between(3, 5)), (Duration::ZERO, Duration::from_millis(2)));
+    }
+}

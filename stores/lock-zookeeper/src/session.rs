@@ -1,0 +1,128 @@
+//! One session with the servers.
+//!
+//! The client never replaces a session: after its end, every request fails. So a claim cannot pass into another session unnoticed.
+
+mod banner;
+
+use std::time::Duration;
+
+use lock_store::{Clock, LockError, Result, Timestamp};
+use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error, SessionState, Stat, StateWatcher};
+
+use crate::error::of_opening;
+use crate::names::Paths;
+use crate::url::Settings;
+
+pub(crate) use banner::{number, version};
+
+/// How long it may take to open a session, over all servers. The callers wait only as long as their own time-outs allow.
+const OPEN: Duration = Duration::from_secs(5);
+
+/// A session.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) client: Client,
+    pub(crate) id: i64,
+    /// The ephemeral node that this session writes to.
+    pub(crate) beat: String,
+    /// How long it lasts, as the servers have agreed.
+    pub(crate) lasts: Duration,
+    /// Its node was made at this time of the server's clock, by a request that was sent at that time of ours.
+    pub(crate) began: (Timestamp, i64),
+}
+
+impl Session {
+    /// Opens a session. If it `lingers`, it ends only when the servers have not heard of it for its whole time.
+    pub(crate) async fn open(settings: &Settings, paths: &Paths, lingers: bool) -> Result<Self> {
+        let opened = within(OPEN, Self::open_in_time(settings, paths, lingers)).await;
+        opened.unwrap_or_else(|| {
+            let text = format!(
+                "no session with ZooKeeper at {} within {OPEN:?}; is a majority of its servers up?",
+                settings.hosts
+            );
+            Err(LockError::not_executed(text))
+        })
+    }
+
+    async fn open_in_time(settings: &Settings, paths: &Paths, lingers: bool) -> Result<Self> {
+        banner::check(&settings.hosts).await?;
+        let failed = |error: Error| of_opening(&error, &settings.hosts);
+        // A connection that is silent for a sixth of the session is left, so renewals still have time for another one.
+        let silence = (settings.session / 6).max(Duration::from_millis(200));
+        let mut connector = Client::connector().with_session_timeout(settings.session).with_connection_timeout(silence);
+        if let Some(login) = &settings.login {
+            connector = connector.with_auth("digest", login.as_bytes());
+        }
+        if lingers {
+            connector = connector.with_detached();
+        }
+        let client = connector.connect(&settings.hosts).await.map_err(failed)?;
+        let (id, lasts) = (client.session_id().0, client.session_timeout());
+        let sent = Clock::system().now();
+        let stat = make_beat(&client, settings, paths).await.map_err(failed)?;
+        Ok(Self { client, id, beat: paths.beat(id), lasts, began: (sent, stat.ctime) })
+    }
+
+    /// Returns how long an answered write promises the locks of this session, from its sending.
+    ///
+    /// The leader may last have heard of it 0.4 sessions before the write: a follower reports its clients with its answers to pings.
+    pub(crate) fn lease(&self) -> Duration {
+        self.lasts / 2
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.client.state().is_terminated()
+    }
+
+    pub(crate) fn states(&self) -> StateWatcher {
+        self.client.state_watcher()
+    }
+
+    /// Waits until it has a connection. Never returns if it has ended.
+    pub(crate) async fn connected(&self) {
+        let mut states = self.states();
+        while self.client.state() != SessionState::SyncConnected {
+            states.changed().await;
+        }
+    }
+}
+
+/// Makes the node that a session writes to, and the directories that every session needs.
+pub(crate) async fn make_beat(client: &Client, settings: &Settings, paths: &Paths) -> std::result::Result<Stat, Error> {
+    let (beat, options) = (paths.beat(client.session_id().0), CreateMode::Ephemeral.with_acls(acls(settings)));
+    let mut made = client.create(&beat, &[], &options).await;
+    if made == Err(Error::NoNode) {
+        for folder in [paths.beats(), paths.locks(), paths.revoked()] {
+            make(client, settings, &folder).await?;
+        }
+        made = client.create(&beat, &[], &options).await;
+    }
+    made.map(|(stat, _)| stat)
+}
+
+/// Returns who may use the nodes: everybody, or the user of the URL.
+pub(crate) fn acls(settings: &Settings) -> Acls<'static> {
+    if settings.login.is_some() { Acls::creator_all() } else { Acls::anyone_all() }
+}
+
+/// Options for nodes that outlive their session.
+pub(crate) fn lasting(settings: &Settings) -> CreateOptions<'static> {
+    CreateMode::Persistent.with_acls(acls(settings))
+}
+
+/// Makes a directory and those above it.
+pub(crate) async fn make(client: &Client, settings: &Settings, path: &str) -> std::result::Result<(), Error> {
+    client.mkdir(path, &lasting(settings)).await
+}
+
+pub(crate) async fn within<F: Future>(time: Duration, future: F) -> Option<F::Output> {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "runs on the store's own runtime, or the keeper's, which have timers"
+    )]
+    tokio::time::timeout(time, future).await.ok()
+}
+
+pub(crate) async fn sleep(time: Duration) {
+    within(time, std::future::pending::<()>()).await;
+}

@@ -1,0 +1,18 @@
+//! Locks in ZooKeeper, on real servers.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests may panic, and live in real time")]
+
+mod callers;
+mod conformance;
+mod cuts;
+mod ensemble;
+mod growth;
+mod history;
+mod late;
+mod refusals;
+mod servers;
+mod silence;
+mod stopped;
+mod support;
+mod users;
+mod votes;
+mod worker;
