@@ -48,7 +48,7 @@ async fn hand_offs(client: &Client, managers: &[LockManager], server: &str, step
     Ok(spent as f64 / 1e3 / f64::from(steps))
 }
 
-/// Returns the processor time of all sessions of the server, ns. One that has just ended has no file.
+/// Returns the processor time of all sessions of the server, ns. A session that has just ended has no file.
 fn cpu(server: &str) -> Result<u64> {
     let sessions = fs::read_to_string(format!("/proc/{server}/task/{server}/children"))?;
     let spent = |pid| fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?.split(' ').next()?.parse::<u64>().ok();

@@ -23,7 +23,7 @@ pub(super) struct Steps {
     pub(super) pair: f64,
     /// The statements of a pair, by one session and without the rest of this library.
     pub(super) bare: f64,
-    /// What users pick instead: a row that is locked until the end of its transaction.
+    /// A row that is locked until the end of its transaction, as users do instead.
     pub(super) for_update: f64,
     /// A transaction of two statements: read and write.
     pub(super) plain: f64,
