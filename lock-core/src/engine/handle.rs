@@ -32,14 +32,15 @@ impl Drop for EngineHandle {
 }
 
 impl EngineHandle {
-    /// Waits for a turn, until `at` at the latest or until a shutdown refuses this caller.
+    /// Waits for a turn, until `at` at the latest or until a shutdown refuses this caller. `now` is a time that has just
+    /// passed. Most waits are short, so an alarm of its own comes later.
     pub(crate) async fn called(
         &self,
-        at: Timestamp,
+        (now, at): (Timestamp, Timestamp),
         accepted: bool,
         waiter: &mut Waiter<Handoff>,
     ) -> Result<Turn<Handoff>, Interrupted> {
-        let mut time_out = pin!(self.engine.timer.sleep_until(at));
+        let mut time_out = pin!(self.engine.timer.sleep_long(now, at));
         poll_fn(|cx| {
             if let Poll::Ready(turn) = Pin::new(&mut *waiter).poll(cx) {
                 return Poll::Ready(Ok(turn));

@@ -62,6 +62,11 @@ pub(super) async fn beside<T>(telling: &mut Telling, stage: impl Future<Output =
 }
 
 impl Acquire {
+    /// Returns how long it has taken until now.
+    pub(super) fn waited(&self) -> Duration {
+        self.engine().clock.now().since(self.started)
+    }
+
     /// Asks the store for the lock, and tells about the wait meanwhile. `waited` says whether the lock was found taken.
     pub(super) async fn ask(
         &mut self,

@@ -217,6 +217,7 @@ impl<P: Payload> Gate<P> {
         Turn::of(queue)
     }
 
+    #[inline]
     fn shard(&self, key: &LockKey) -> MutexGuard<'_, Shard<P>> {
         /// Its seed differs from the seeds of the sets. With the same seed, the keys of a shard would share the bits by
         /// which its set places them, and would collide there.

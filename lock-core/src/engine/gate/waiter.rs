@@ -30,6 +30,7 @@ impl<P: Payload> Waiter<P> {
     }
 
     /// Returns what is known about the holder of the lock.
+    #[inline]
     pub(crate) fn holder(&self) -> Option<P::Holder> {
         self.queue.state().holder.clone()
     }
@@ -67,6 +68,7 @@ impl<P: Payload> WaiterSlot<P> {
     }
 
     /// Gives the turn to this slot if it waits and the payload fits. Returns the waker of its caller.
+    #[inline]
     pub(super) fn call(&self, turn: Turn<P>, fits: impl Fn(P::Terms) -> bool) -> Result<Option<Waker>, Uncalled<P>> {
         let mut state = self.state();
         let WaiterState::Waiting(waker) = &mut *state else { return Err(Uncalled::Left(turn)) };
