@@ -1,5 +1,6 @@
 //! The place of a caller among the callers of this process: while it waits, and while it holds.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use crate::engine::acquire::Acquire;
@@ -78,7 +79,8 @@ impl Acquire {
         let (mut now, accepted) = (started, self.spec.accepted);
         let turn = loop {
             let at = self.until.min(self.telling.at);
-            match beside(&mut self.telling, self.handle.called((now, at), accepted, &mut waiter)).await {
+            let called = beside(&mut self.telling, pin!(self.handle.called((now, at), accepted, &mut waiter))).await;
+            match called {
                 Err(Interrupted::TimedOut) if at < self.until => self.tell(waiter.holder(), None),
                 turn => break turn,
             }
@@ -86,8 +88,10 @@ impl Acquire {
         };
         let now = self.engine().clock.now();
         // In the meantime the caller with the turn may have got the lock, seen its holder, or learned why the store grants
-        // nothing.
-        match waiter.holder() {
+        // nothing. A caller that was handed the lock itself need not ask.
+        let is_handed = turn.as_ref().is_ok_and(|turn| turn.brings(Handoff::is_lock)) && self.holder.is_some();
+        let hint = if is_handed { None } else { waiter.holder() };
+        match hint {
             Some(HolderHint::OutOfReach(error)) => (self.holder, self.out_of_reach) = (None, Some(error)),
             hint if turn.is_err() || self.holder.is_none() => {
                 self.holder = hint.and_then(|hint| hint.describe(now)).or(self.holder.take());
