@@ -88,10 +88,8 @@ impl Acquire {
         };
         let now = self.engine().clock.now();
         // In the meantime the caller with the turn may have got the lock, seen its holder, or learned why the store grants
-        // nothing. A caller that was handed the lock itself need not ask.
-        let is_handed = turn.as_ref().is_ok_and(|turn| turn.brings(Handoff::is_lock)) && self.holder.is_some();
-        let hint = if is_handed { None } else { waiter.holder() };
-        match hint {
+        // nothing.
+        match waiter.holder() {
             Some(HolderHint::OutOfReach(error)) => (self.holder, self.out_of_reach) = (None, Some(error)),
             hint if turn.is_err() || self.holder.is_none() => {
                 self.holder = hint.and_then(|hint| hint.describe(now)).or(self.holder.take());

@@ -46,11 +46,6 @@ impl Handoff {
         Self { carried, entry: engine.enter() }
     }
 
-    /// Returns whether this is the lock itself.
-    pub(crate) fn is_lock(&self) -> bool {
-        matches!(self.carried, Carried::Lease(_))
-    }
-
     /// Unpacks the payload. It counts as pending for as long as the entry is kept.
     pub(crate) fn unpack(self) -> (Carried, PendingEntry) {
         (self.carried, self.entry)

@@ -45,13 +45,6 @@ impl<P: Payload> Waiter<P> {
     }
 }
 
-impl<P: Payload> Turn<P> {
-    /// Returns whether the turn brings a payload of this kind.
-    pub(crate) fn brings(&self, kind: impl FnOnce(&P) -> bool) -> bool {
-        self.payload.as_ref().is_some_and(kind)
-    }
-}
-
 /// The state that a waiter and its queue share.
 pub(super) struct WaiterSlot<P: Payload> {
     /// Its place in the queue.
