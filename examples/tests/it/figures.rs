@@ -123,6 +123,30 @@ fn the_speed_beside_other_libraries_is_measured() {
 
 #[test]
 #[limit]
+fn what_distkit_wins_and_loses_is_measured() {
+    let (comparison, results) = (page("docs/comparison.md"), page("lab/benches/RESULTS.md"));
+    let cells = row(&comparison, "distkit 0.7");
+    let (strong, but) = (cells[1], cells[2]);
+    let shown = |text: &str, before: &str| -> String {
+        let rest = text.split_once(before).unwrap_or_else(|| panic!("{text} has no {before:?}")).1;
+        rest.split([' ', ';']).next().unwrap().to_owned()
+    };
+    let server = |subject| measured(&results, "idle", "multi-thread", subject, "server µs");
+    shows(&shown(strong, "one task: "), server("distkit") / server("us"));
+    let rate = |tasks| 1.0 / reached(&results, "many", &format!("rate, us / distkit, {tasks} tasks, multi-thread"));
+    shows(&shown(strong, "1,024 tasks: "), rate("1,024"));
+    shows(&shown(but, "64 tasks: "), rate("64"));
+    let readers = results.split("## Readers and writers of distkit").nth(1).unwrap();
+    let readers = 1.0 / reached(readers, "shared", "rate, us / distkit, 95 % reads");
+    shows(&shown(but, "of-distkit): "), readers);
+    let verdicts: Value = serde_json::from_str(&page("lab/proof/published/verdicts.json")).unwrap();
+    let mut verdicts = verdicts["verdicts"].as_array().unwrap().iter();
+    let verdict = verdicts.find(|verdict| verdict["row"] == "distkit, all assumptions held").unwrap();
+    assert!(but.contains(&format!("[{} overlaps]", verdict["overlaps"])), "{verdict}");
+}
+
+#[test]
+#[limit]
 fn the_speed_of_stores_and_segments_is_measured() {
     let results = page("lab/benches/RESULTS.md");
     let segments = page("lab/benches/README.md");

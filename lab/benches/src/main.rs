@@ -3,6 +3,7 @@
 //! `lab/benches/README.md` explains the output.
 
 mod bench;
+mod child;
 mod cli;
 mod clock;
 mod contestant;

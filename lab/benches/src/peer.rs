@@ -1,11 +1,12 @@
 //! A lock of another library, behind its adapter: `lab/proof/peers/README.md`. The loop runs inside the adapter. This
 //! process only forwards the order and the results.
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::io::Write as _;
+use std::process::Command;
 
 use serde_json::{Value, json};
 
+use crate::child::Child;
 use crate::contestant::TTL_MS;
 use crate::process::load::{Account, Load};
 use crate::process::wire::{Go, hear, say};
@@ -15,11 +16,7 @@ use crate::{Result, peers};
 const RECORD: usize = 44;
 
 /// A running adapter. It is killed on drop, with all of its waits.
-pub(crate) struct Adapter {
-    child: Child,
-    orders: ChildStdin,
-    answers: BufReader<ChildStdout>,
-}
+pub(crate) struct Adapter(Child);
 
 impl Adapter {
     fn start(number: usize, port: u16) -> Result<Self> {
@@ -32,10 +29,7 @@ impl Adapter {
         let mut words = command.split('\t');
         let mut command = Command::new(words.next().unwrap_or_default());
         command.args(words).args([url, &TTL_MS.to_string()]);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let orders = child.stdin.take().ok_or("an adapter has no input")?;
-        let answers = BufReader::new(child.stdout.take().ok_or("an adapter has no output")?);
-        let mut adapter = Self { child, orders, answers };
+        let mut adapter = Self(Child::spawn(&mut command)?);
         adapter.hear("ready")?;
         Ok(adapter)
     }
@@ -43,8 +37,8 @@ impl Adapter {
     /// Reads the next answer of one kind. Skips other output of the library.
     fn hear(&mut self, kind: &str) -> Result<Value> {
         loop {
-            let mut line = String::new();
-            if self.answers.read_line(&mut line)? == 0 {
+            let line = self.0.line()?;
+            if line.is_empty() {
                 return Err("an adapter ended, see above".into());
             }
             match serde_json::from_str::<Value>(&line) {
@@ -56,15 +50,8 @@ impl Adapter {
     }
 
     pub(crate) fn ask(&mut self, order: &Value, kind: &str) -> Result<Value> {
-        self.orders.write_all(format!("{order}\n").as_bytes())?;
+        self.0.tell(order)?;
         self.hear(kind)
-    }
-}
-
-impl Drop for Adapter {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

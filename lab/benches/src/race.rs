@@ -94,7 +94,12 @@ impl Race {
 
     /// Returns the median of a figure over the rounds of one line.
     pub(crate) fn median(&self, line: &str, figure: impl Fn(&Sample) -> f64) -> Option<f64> {
-        median(self.lane(line)?.rounds.iter().map(figure).collect())
+        median(self.rounds(line, figure))
+    }
+
+    /// Returns a figure of each round of one line.
+    pub(crate) fn rounds(&self, line: &str, figure: impl Fn(&Sample) -> f64) -> Vec<f64> {
+        self.lane(line).into_iter().flat_map(|lane| &lane.rounds).map(figure).collect()
     }
 
     /// Returns the ratio of a figure between two lines: one ratio for each round, then the median. If there are two

@@ -23,14 +23,13 @@ pub(crate) fn main(url: &str, ttl_ms: u64) {
 
 async fn answer(locks: &LockManager, held: &mut Held, order: &Value, ttl_ms: u64) -> Value {
     if let Some(key) = order.get("acquire").and_then(Value::as_str) {
-        let end =
-            Instant::now() + Duration::from_millis(order.get("wait_ms").and_then(Value::as_u64).unwrap_or_default());
+        let end = Instant::now() + Duration::from_millis(order["wait_ms"].as_u64().unwrap_or_default());
         loop {
             let asked = Instant::now();
             match locks.lock(key.as_bytes(), Duration::from_millis(ttl_ms)).await {
                 Ok(lock) => {
-                    let validity = u64::try_from(lock.validity_time).unwrap_or_default();
-                    *held = Some((lock, asked + Duration::from_millis(validity)));
+                    let until = asked + Duration::from_millis(lock.validity_time.try_into().unwrap_or_default());
+                    *held = Some((lock, until));
                     return json!({"acquired": true});
                 }
                 Err(error) if asked > end => return json!({"acquired": false, "why": error.to_string()}),

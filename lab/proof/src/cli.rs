@@ -8,7 +8,7 @@ use clap::{Args as ClapArgs, Parser, Subcommand};
 use crate::kept::Options;
 use crate::report::page;
 use crate::run::{self, replay};
-use crate::{caller, check, model, mutants, race, rslock, spec};
+use crate::{caller, check, distkit, model, mutants, race, rslock, spec};
 
 /// A month, in minutes.
 const LONGEST: f64 = 43_200.0;
@@ -168,8 +168,9 @@ pub(crate) fn main() -> ExitCode {
             caller::main(&workload, &words);
             Ok(true)
         }
-        Some(Action::Peer { name: _, url, ttl_ms }) => {
-            rslock::main(&url, ttl_ms);
+        Some(Action::Peer { name, url, ttl_ms }) => {
+            let main = if name == "distkit" { distkit::main } else { rslock::main };
+            main(&url, ttl_ms);
             Ok(true)
         }
     };

@@ -42,6 +42,9 @@ pub(crate) struct Kept {
     /// How often the run was interrupted and continued.
     #[serde(default)]
     pub(crate) resumed: u32,
+    /// In a published run: what was added to it later.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) note: String,
     /// In a published run: the rows whose history was left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) without_history: Vec<String>,

@@ -6,6 +6,8 @@
 mod caller;
 mod check;
 mod cli;
+#[path = "../peers/distkit.rs"]
+mod distkit;
 mod harness;
 mod kept;
 mod model;

@@ -34,8 +34,10 @@ fn wanted(options: &Options) -> Result<(Vec<Row>, Vec<String>), String> {
         return Ok((rows, Vec::new()));
     }
     let mut peers = crate::peers::all();
-    let (this, name) = (std::env::current_exe().unwrap_or_default(), "rslock".to_owned());
-    peers.insert(3, Peer { command: Ok(format!("{}\tpeer\t{name}", this.display())), store: "one", name });
+    let this = std::env::current_exe().unwrap_or_default();
+    let command = |name: &str| Ok(format!("{}\tpeer\t{name}", this.display()));
+    let native = |name: &str| Peer { command: command(name), store: "one", name: name.to_owned() };
+    peers.splice(3..3, ["rslock", "distkit"].map(native));
     for text in &options.peers {
         peers.push(named(text)?);
     }
@@ -102,6 +104,7 @@ pub(crate) fn run(options: Options, out: &Path, repeat: Option<&Kept>) -> Result
         missing,
         rows: Vec::new(),
         resumed: 0,
+        note: String::new(),
         without_history: Vec::new(),
     };
     let right = go_on(&folder, kept, &rows, repeat)?;

@@ -329,7 +329,10 @@ impl LockGuard {
     fn release_by(self, caller: Caller) -> impl Future<Output = Result<ReleaseOutcome>> + Send + 'static {
         let first = self.first.release(caller);
         // All releases are started before the first is awaited.
-        let more: Vec<_> = self.more.into_iter().map(|owned| owned.release(caller)).collect();
+        let more: Vec<_> = match self.more {
+            none if none.is_empty() => Vec::new(),
+            more => more.into_iter().map(|owned| owned.release(caller)).collect(),
+        };
         async move {
             if more.is_empty() {
                 return first.await;

@@ -277,7 +277,7 @@ impl LockRequest {
         let accepted = self.accepted
             || purpose != Purpose::Leadership
                 && (self.manager.serves_while_stopping() || holds_any(handle.engine.identity()));
-        for key in self.keys.iter().flat_map(RequestedKeys::as_slice) {
+        for key in self.keys.as_ref().map_or(&[][..], RequestedKeys::as_slice) {
             typos::check(key, self.manager.key_prefix(), call_site.name);
         }
         let spec = |key: LockKey| LockSpec {
@@ -287,7 +287,7 @@ impl LockRequest {
                 call_site,
                 ttl: self.options.ttl.into(),
                 stuck_after: self.options.stuck_threshold().into(),
-                wait_limit: self.options.wait.limit().map(Into::into),
+                wait_limit: self.options.wait.limit().unwrap_or(Duration::MAX).into(),
                 origin: Arc::clone(&origin),
                 mode,
                 purpose,

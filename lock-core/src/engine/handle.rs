@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::engine::claim::Handoff;
 use crate::engine::gate::{Gate, Turn, Waiter};
 use crate::engine::shared::{Engine, Interrupted};
+use crate::engine::timer::SLOW;
 use lock_store::types::system::clock::Timestamp;
 
 /// How long the last handle of a manager waits for releases that are still in flight.
@@ -32,14 +33,15 @@ impl Drop for EngineHandle {
 }
 
 impl EngineHandle {
-    /// Waits for a turn, until `at` at the latest or until a shutdown refuses this caller.
+    /// Waits for a turn, until `at` at the latest or until a shutdown refuses this caller. `now` is a time that has
+    /// just passed. Most waits are short, so the alarm is set later.
     pub(crate) async fn called(
         &self,
-        at: Timestamp,
+        (now, at): (Timestamp, Timestamp),
         accepted: bool,
         waiter: &mut Waiter<Handoff>,
     ) -> Result<Turn<Handoff>, Interrupted> {
-        let mut time_out = pin!(self.engine.timer.sleep_until(at));
+        let mut time_out = pin!(self.engine.timer.sleep_long(now, at));
         poll_fn(|cx| {
             if let Poll::Ready(turn) = Pin::new(&mut *waiter).poll(cx) {
                 return Poll::Ready(Ok(turn));
@@ -48,6 +50,9 @@ impl EngineHandle {
             // missed.
             if self.engine.refuses(accepted) {
                 return Poll::Ready(Err(Interrupted::Closed));
+            }
+            if waiter.take_relies() && at.since(now) > SLOW {
+                return Poll::Pending;
             }
             time_out.as_mut().poll(cx).map(|()| Err(Interrupted::TimedOut))
         })

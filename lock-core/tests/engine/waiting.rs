@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::{LockManager, MemoryStore, Wait};
+use lock_core::{LockErrorKind, LockManager, MemoryStore, Wait};
 use lock_testing::limit;
 
 use crate::collector::Collector;
@@ -70,6 +70,23 @@ async fn a_waiter_behind_others_learns_how_many() {
     before.abort();
     tokio::time::sleep(60 * SECOND).await;
     assert_eq!((early.all().len(), late.all().len()), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+#[limit]
+async fn a_caller_that_comes_while_the_lock_changes_hands_gives_up_in_time() {
+    let (locks, _, _) = two_managers();
+    let first = locks.lock("k").await.unwrap();
+    let second = tokio::spawn(locks.lock("k").acquire());
+    tokio::time::sleep(SECOND).await;
+    // This hand-off schedules the check on which the next caller relies, instead of setting an alarm.
+    first.release().await.unwrap();
+    let _second = second.await.unwrap().unwrap();
+    let begun = tokio::time::Instant::now();
+    let error = locks.lock("k").with_wait(SECOND / 2).await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Timeout);
+    let waited = begun.elapsed();
+    assert!((SECOND / 2..SECOND * 6 / 10).contains(&waited), "{waited:?}");
 }
 
 #[tokio::test(start_paused = true)]

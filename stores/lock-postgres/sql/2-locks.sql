@@ -100,11 +100,14 @@ BEGIN
 END $$;
 
 -- Takes locks, each for itself. An inbox that is null does not queue. `outcome` is granted, held, queued, late (the deadline has passed
--- on the server's clock) or floor (no token exceeds the one that is known).
-CREATE OR REPLACE FUNCTION lock_core.acquire_v1(
+-- on the server's clock) or floor (no token exceeds the one that is known). If a lease was over and a waiter was granted its lock, the
+-- caller sends the message, as after release_v2.
+CREATE OR REPLACE FUNCTION lock_core.acquire_v2(
   keys text[], owners uuid[], ttls bigint[], floors bigint[], abouts text[], deadlines bigint[],
   inboxes text[], stamps bigint[], grants bigint[], durably text
-) RETURNS TABLE (outcome text, token bigint, owner text, since_us bigint, left_ms bigint, about text, pinned boolean, now_us bigint)
+) RETURNS TABLE (
+  outcome text, token bigint, owner text, since_us bigint, left_ms bigint, about text, pinned boolean, now_us bigint, channel text, message text
+)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -115,7 +118,7 @@ DECLARE
   known bigint;
   ttl bigint;
   free boolean;
-  walked text;
+  walked text[];
 BEGIN
   PERFORM lock_core.must_read_committed();
   PERFORM set_config('synchronous_commit', durably, true);
@@ -126,6 +129,8 @@ BEGIN
     pinned := false;
     walked := NULL;
     outcome := NULL;
+    channel := NULL;
+    message := NULL;
     IF octet_length('lock_core_' || inboxes[i]) > 63 THEN
       RAISE EXCEPTION 'the inbox % is too long for the name of a channel, which has at most 63 bytes', quote_literal(left(inboxes[i], 80))
         USING ERRCODE = '22023';
@@ -188,8 +193,8 @@ BEGIN
       PERFORM 1 FROM lock_core.lock WHERE key = keys[i] FOR UPDATE SKIP LOCKED;
       pinned := NOT FOUND;
       IF NOT pinned THEN
-        walked := lock_core.move_on(keys[i], o, moment);
-        IF walked IN ('caller', 'nobody') THEN
+        walked := lock_core.walk(keys[i], o, moment);
+        IF walked[1] IN ('caller', 'nobody') THEN
           UPDATE lock_core.lock SET owner = o,
               token = lock_core.draw(greatest(l.token, (SELECT m.floor FROM lock_core.meta m)), known, moment),
               until = moment + lock_core.span(ttl), since = moment, ttl_ms = -ttl, about = abouts[i]
@@ -197,6 +202,8 @@ BEGIN
           DELETE FROM lock_core.waiter w WHERE w.owner = o;
           outcome := 'granted';
         ELSE
+          channel := walked[2];
+          message := walked[3];
           SELECT * INTO l FROM lock_core.lock WHERE key = keys[i];
         END IF;
       END IF;
@@ -220,6 +227,21 @@ BEGIN
       outcome := coalesce(outcome, 'held');
     END IF;
     RETURN NEXT;
+  END LOOP;
+END $$;
+
+-- For builds before version 6, which send no message.
+CREATE OR REPLACE FUNCTION lock_core.acquire_v1(
+  keys text[], owners uuid[], ttls bigint[], floors bigint[], abouts text[], deadlines bigint[],
+  inboxes text[], stamps bigint[], grants bigint[], durably text
+) RETURNS TABLE (outcome text, token bigint, owner text, since_us bigint, left_ms bigint, about text, pinned boolean, now_us bigint)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  a record;
+BEGIN
+  FOR a IN SELECT * FROM lock_core.acquire_v2(keys, owners, ttls, floors, abouts, deadlines, inboxes, stamps, grants, durably) LOOP
+    PERFORM pg_notify(a.channel, a.message) WHERE a.channel IS NOT NULL;
+    RETURN QUERY SELECT a.outcome, a.token, a.owner, a.since_us, a.left_ms, a.about, a.pinned, a.now_us;
   END LOOP;
 END $$;
 
@@ -284,31 +306,41 @@ BEGIN
   END LOOP;
 END $$;
 
--- Raises leases, and never shortens one. A row that another transaction keeps locked delays no other lease: `renewed` is null for it at
--- once. With patience (ms) the row is waited for, and the call fails if it stays locked.
+-- Raises leases, and never shortens one. One statement locks all rows, and another one writes them. A row that another transaction keeps
+-- locked delays no other lease: `renewed` is null for it at once. With patience (ms) the rows are waited for, in the order of their keys, so
+-- that two calls never wait for each other in a ring. The call fails if a row stays locked. A key that is missing stays missing.
+--
+-- The settings of the function let a session plan its statements once, and find each row by its key. Without them, PostgreSQL plans the call
+-- of a single lease anew each time, and may read the whole table because that was small once. No setting keeps a join by `=` from reading
+-- the whole index. `= ANY (ARRAY[a.k])` does: only an index that is searched by the key serves it.
 CREATE OR REPLACE FUNCTION lock_core.renew_v2(keys text[], owners uuid[], ttls bigint[], durably text, patience bigint)
 RETURNS TABLE (renewed boolean)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
-  i int;
+  untils timestamptz[];
+  moment timestamptz;
 BEGIN
   PERFORM lock_core.must_read_committed();
   PERFORM set_config('synchronous_commit', durably, true), set_config('lock_timeout', greatest(patience, 1)::text, true);
-  FOR i IN 1 .. cardinality(keys) LOOP
-    IF patience > 0 THEN
-      PERFORM 1 FROM lock_core.lock l WHERE l.key = keys[i] AND l.owner = owners[i] FOR NO KEY UPDATE;
-    ELSE
-      PERFORM 1 FROM lock_core.lock l WHERE l.key = keys[i] AND l.owner = owners[i] FOR NO KEY UPDATE SKIP LOCKED;
-    END IF;
-    IF FOUND THEN
-      renewed := lock_core.extend(keys[i], owners[i], ttls[i], clock_timestamp());
-    ELSIF EXISTS (SELECT FROM lock_core.lock l WHERE l.key = keys[i] AND l.owner = owners[i] AND l.until > clock_timestamp()) THEN
-      renewed := NULL;
-    ELSE
-      renewed := false;
-    END IF;
-    RETURN NEXT;
-  END LOOP;
+  IF patience > 0 THEN
+    PERFORM 1 FROM lock_core.lock l WHERE l.key = ANY (keys) AND l.owner = ANY (owners) ORDER BY l.key FOR NO KEY UPDATE;
+  END IF;
+  -- The end of each lease whose row is locked now, and null for the others.
+  untils := ARRAY(SELECT l.until FROM unnest(keys, owners) WITH ORDINALITY a(k, o, place) LEFT JOIN LATERAL (
+      SELECT l.until FROM lock_core.lock l WHERE l.key = a.k AND l.owner = a.o FOR NO KEY UPDATE SKIP LOCKED) l ON true
+    ORDER BY a.place);
+  -- Read when nothing is waited for any more.
+  moment := clock_timestamp();
+  -- A lease that is asked for twice gets the longer time.
+  UPDATE lock_core.lock l SET until = greatest(lock_core.ends(l.until, l.ttl_ms, moment), moment + lock_core.span(a.ttl)),
+      ttl_ms = -greatest(a.ttl, ceil(extract(epoch FROM lock_core.ends(l.until, l.ttl_ms, moment) - moment) * 1000)::bigint)
+    FROM (SELECT u.k, least(greatest(max(u.ms), 0), 3162240000000) FROM unnest(keys, ttls, untils) u(k, ms, until)
+      WHERE u.until > moment GROUP BY u.k) a(k, ttl) WHERE l.key = ANY (ARRAY[a.k]);
+  RETURN QUERY SELECT CASE WHEN a.until > moment THEN true
+        WHEN a.until IS NOT NULL OR NOT EXISTS (
+          SELECT FROM lock_core.lock l WHERE l.key = ANY (ARRAY[a.k]) AND l.owner = a.o AND l.until > moment) THEN false END
+      FROM unnest(keys, owners, untils) WITH ORDINALITY a(k, o, until, place) ORDER BY a.place;
 END $$;
 
 -- For builds before version 3.
@@ -316,18 +348,6 @@ CREATE OR REPLACE FUNCTION lock_core.renew_v1(keys text[], owners uuid[], ttls b
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   RETURN QUERY SELECT coalesce(r.renewed, false) FROM lock_core.renew_v2(keys, owners, ttls, durably, 1000) r;
-END $$;
-
--- Extends a lease that has not ended, whose row is locked.
-CREATE OR REPLACE FUNCTION lock_core.extend(k text, o uuid, ms bigint, moment timestamptz) RETURNS boolean
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-  ttl bigint := least(greatest(ms, 0), 3162240000000);
-BEGIN
-  UPDATE lock_core.lock l SET until = greatest(lock_core.ends(l.until, l.ttl_ms, moment), moment + lock_core.span(ttl)),
-      ttl_ms = -greatest(ttl, ceil(extract(epoch FROM lock_core.ends(l.until, l.ttl_ms, moment) - moment) * 1000)::bigint)
-    WHERE l.key = k AND l.owner = o AND l.until > moment;
-  RETURN FOUND;
 END $$;
 
 -- Ends claims: leaves their queues, frees what they hold or keeps it for a while, notes the runs that end with them, and grants what is

@@ -13,7 +13,7 @@ BEGIN
     -- A role that may call the older function may call the newer one that belongs to it.
     FOR who IN SELECT DISTINCT coalesce(quote_ident(r.rolname), 'PUBLIC')
         FROM (VALUES ('mark_done', 'pin'), ('arrived_v1', 'version_v1'), ('renew_v2', 'renew_v1'),
-          ('kept_v1', 'entries_v1'), ('sweep_v2', 'sweep_v1'), ('release_v2', 'release_v1')) v(newer, older)
+          ('kept_v1', 'entries_v1'), ('sweep_v2', 'sweep_v1'), ('release_v2', 'release_v1'), ('acquire_v2', 'acquire_v1')) v(newer, older)
           JOIN pg_proc p ON p.pronamespace = 'lock_core'::regnamespace AND p.proname = v.older AND p.proname = ANY (known)
           CROSS JOIN aclexplode(p.proacl) a LEFT JOIN pg_roles r ON r.oid = a.grantee
         WHERE v.newer = made.name AND a.privilege_type = 'EXECUTE' AND a.grantee <> p.proowner LOOP
@@ -31,7 +31,7 @@ BEGIN
 END $$;
 
 -- An older text that runs later takes no version back.
-UPDATE lock_core.meta SET version = greatest(version, 5);
+UPDATE lock_core.meta SET version = greatest(version, 6);
 
 DO $$
 BEGIN

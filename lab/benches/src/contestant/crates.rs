@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use distkit::DistkitRedisKey;
-use distkit::lock::{LockGuardState, LockOptions, Mutex, MutexGuard};
+use distkit::lock::{LockGuardState, LockOptions, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use redis::Client;
 use redis::aio::ConnectionManager;
 use tokio::sync::OwnedMutexGuard;
@@ -41,36 +41,66 @@ impl Contestant for Rslock {
     }
 }
 
-/// One connection of distkit, and the mutexes of this process. Each is bound to its key, so all tasks share it.
+/// One connection of distkit, and the locks of one owner. Each is bound to its key, so all tasks share it.
 #[derive(Clone)]
-pub(crate) struct Distkit(ConnectionManager, Arc<std::sync::Mutex<HashMap<String, Arc<Mutex>>>>);
+pub(crate) struct Distkit {
+    connection: ConnectionManager,
+    known: Arc<std::sync::Mutex<HashMap<String, Lock>>>,
+    new: fn(LockOptions) -> Lock,
+}
+
+#[derive(Clone)]
+enum Lock {
+    Mutex(Arc<Mutex>),
+    RwLock(Arc<RwLock>),
+}
+
+/// A guard of distkit.
+pub(crate) enum Guard {
+    Mutex(MutexGuard),
+    Reader(RwLockReadGuard),
+    Writer(RwLockWriteGuard),
+}
 
 impl Distkit {
-    pub(crate) async fn connect(port: u16) -> Result<Self> {
-        Ok(Self(Client::open(("127.0.0.1", port))?.get_connection_manager().await?, Arc::default()))
+    /// Connects, and returns this many owners of mutexes or of read-write locks.
+    pub(crate) async fn open(port: u16, reads: bool, owners: u32) -> Result<Vec<Self>> {
+        let connection = Client::open(("127.0.0.1", port))?.get_connection_manager().await?;
+        let new = if reads { |o| Lock::RwLock(RwLock::new(o)) } else { |o| Lock::Mutex(Mutex::new(o)) };
+        Ok((0..owners).map(|_| Self { connection: connection.clone(), known: Arc::default(), new }).collect())
     }
 
-    fn mutex(&self, key: &str) -> Result<Arc<Mutex>> {
-        let mut known = self.1.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(mutex) = known.get(key) {
-            return Ok(Arc::clone(mutex));
+    fn lock(&self, key: &str) -> Result<Lock> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(lock) = known.get(key) {
+            return Ok(lock.clone());
         }
-        let options = LockOptions::builder(DistkitRedisKey::try_sanitize(key.to_owned())?, self.0.clone());
-        let mutex = Mutex::new(options.ttl(Duration::from_millis(TTL_MS)).build());
-        known.insert(key.to_owned(), Arc::clone(&mutex));
-        Ok(mutex)
+        let options = LockOptions::builder(DistkitRedisKey::try_sanitize(key.to_owned())?, self.connection.clone());
+        let lock = (self.new)(options.ttl(Duration::from_millis(TTL_MS)).build());
+        known.insert(key.to_owned(), lock.clone());
+        Ok(lock)
     }
 }
 
 impl Contestant for Distkit {
-    type Held = MutexGuard;
+    type Held = Guard;
 
-    async fn acquire(&self, key: &str, _access: Access) -> Result<(Self::Held, u64)> {
-        Ok((self.mutex(key)?.lock().await?, 0))
+    async fn acquire(&self, key: &str, access: Access) -> Result<(Self::Held, u64)> {
+        let held = match (self.lock(key)?, access) {
+            (Lock::Mutex(lock), _) => Guard::Mutex(lock.lock().await?),
+            (Lock::RwLock(lock), Access::Read) => Guard::Reader(lock.read().await?),
+            (Lock::RwLock(lock), _) => Guard::Writer(lock.write().await?),
+        };
+        Ok((held, 0))
     }
 
     async fn release(&self, held: Self::Held) -> Result<()> {
-        match held.release().await? {
+        let state = match held {
+            Guard::Mutex(guard) => guard.release().await?,
+            Guard::Reader(guard) => guard.release().await?,
+            Guard::Writer(guard) => guard.release().await?,
+        };
+        match state {
             LockGuardState::Released => Ok(()),
             state => Err(format!("the lock was {state:?} at its release").into()),
         }

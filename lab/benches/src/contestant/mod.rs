@@ -29,8 +29,13 @@ pub(crate) enum Kind {
         /// The longest pause between two retries; the default of rslock if `None`.
         retry_ms: Option<u64>,
     },
-    /// The mutex of the crate distkit with its defaults.
-    Distkit,
+    /// The locks of the crate distkit with their defaults.
+    Distkit {
+        /// Whether they are read-write locks instead of mutexes.
+        reads: bool,
+        /// How many owners the tasks of a process have in turn.
+        owners: u32,
+    },
     /// A mutex in this process, without a store.
     Local,
     /// This library with its default settings.

@@ -44,17 +44,15 @@ impl Counter {
         // Valgrind stops at the system calls that rustix makes itself, so the build must use libc. A cargo feature for
         // it would also change the tests of the whole workspace.
         if !cfg!(rustix_use_libc) {
-            return Err(
-                "this build cannot run under callgrind; build it another way: RUSTFLAGS=\"--cfg rustix_use_libc\" \
-                        cargo run --release --target-dir target/callgrind -p lock-bench -- --instructions"
-                    .into(),
-            );
+            return Err("this build cannot run under callgrind; build it another way: \
+                RUSTFLAGS=\"--cfg rustix_use_libc\" cargo run --release --target-dir target/callgrind -p lock-bench -- --instructions"
+                .into());
         }
         let found = Command::new("valgrind").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
         if !found.is_ok_and(|status| status.success()) {
-            return Err("valgrind is missing, which counts the instructions; \
-                        install it with scripts/need-valgrind.sh, or leave --instructions out"
-                .into());
+            return Err(
+                "valgrind is missing; install it with scripts/need-valgrind.sh, or leave --instructions out".into()
+            );
         }
         let directory = std::env::temp_dir().join(format!("lock-bench-{}", std::process::id()));
         std::fs::create_dir_all(&directory)?;

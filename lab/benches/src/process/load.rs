@@ -74,7 +74,7 @@ pub(crate) fn run(load: &Load) -> Result<()> {
     match load.kind {
         Kind::Raw { nodelay } => race(&runtime, &[runtime.block_on(Raw::connect(port, nodelay))?], load),
         Kind::Rslock { retry_ms } => race(&runtime, &[Rslock::new(port, retry_ms)], load),
-        Kind::Distkit => race(&runtime, &[runtime.block_on(Distkit::connect(port))?], load),
+        Kind::Distkit { reads, owners } => race(&runtime, &runtime.block_on(Distkit::open(port, reads, owners))?, load),
         Kind::Local => race(&runtime, &[Local::default()], load),
         Kind::Ours { background } => race(&runtime, &ours(&runtime, Store::Server(port), background, load)?, load),
         Kind::Peer { .. } => Err("an adapter has a loop of its own".into()),

@@ -1,86 +1,33 @@
 //! A process that does a job: this same program, with the job as its input.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use std::ffi::OsString;
+use std::io::Read;
+use std::process::Command;
 
 use crate::Result;
+use crate::child::Child;
 use crate::process::job::Job;
 use crate::process::load::Account;
 use crate::process::record::{self, Record};
 
-/// A worker process. Killed if it is dropped before its end.
-pub(crate) struct Worker {
-    process: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
+pub(crate) fn start(job: &Job) -> Result<Child> {
+    start_under(&[], job)
 }
 
-impl Worker {
-    pub(crate) fn start(job: &Job) -> Result<Self> {
-        Self::start_under(&[], job)
-    }
-
-    /// Starts the process, under another program if one is named.
-    pub(crate) fn start_under(under: &[String], job: &Job) -> Result<Self> {
-        let this = std::env::current_exe()?;
-        let mut command = match under {
-            [] => Command::new(this),
-            [program, arguments @ ..] => {
-                let mut command = Command::new(program);
-                command.args(arguments).arg(this);
-                command
-            }
-        };
-        let mut process = command.arg("work").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let input = process.stdin.take().ok_or("a process has no input")?;
-        let output = BufReader::with_capacity(1 << 20, process.stdout.take().ok_or("a process has no output")?);
-        let mut worker = Self { process, input, output };
-        worker.tell(job)?;
-        Ok(worker)
-    }
-
-    pub(crate) fn id(&self) -> u32 {
-        self.process.id()
-    }
-
-    pub(crate) fn tell(&mut self, what: &impl Serialize) -> Result<()> {
-        let mut line = serde_json::to_vec(what)?;
-        line.push(b'\n');
-        Ok(self.input.write_all(&line)?)
-    }
-
-    pub(crate) fn wait_ready(&mut self) -> Result<()> {
-        if self.line()? == "ready\n" { Ok(()) } else { Err("a process of the benchmark failed, see above".into()) }
-    }
-
-    /// Reads one answer.
-    pub(crate) fn answer<T: DeserializeOwned>(&mut self) -> Result<T> {
-        let line = self.line()?;
-        serde_json::from_str(&line).map_err(|_| "a process of the benchmark failed, see above".into())
-    }
-
-    fn line(&mut self) -> Result<String> {
-        let mut line = String::new();
-        self.output.read_line(&mut line)?;
-        Ok(line)
-    }
-
-    /// Reads the account and the history until the process ends.
-    pub(crate) fn account(mut self) -> Result<(Account, Vec<Record>)> {
-        let account: Account = self.answer()?;
-        let records = record::read(&mut self.output, account.records)?;
-        let _ = self.output.read_to_end(&mut Vec::new());
-        self.process.wait()?;
-        Ok((account, records))
-    }
+/// Starts the process, under another program if one is named.
+pub(crate) fn start_under(under: &[String], job: &Job) -> Result<Child> {
+    let (this, work) = (std::env::current_exe()?.into(), OsString::from("work"));
+    let mut words = under.iter().map(OsString::from).chain([this, work]);
+    let mut worker = Child::spawn(Command::new(words.next().unwrap_or_default()).args(words))?;
+    worker.tell(job)?;
+    Ok(worker)
 }
 
-impl Drop for Worker {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
+/// Reads the account and the history of a process, until it ends.
+pub(crate) fn account(mut worker: Child) -> Result<(Account, Vec<Record>)> {
+    let account: Account = worker.answer()?;
+    let records = record::read(&mut worker.output, account.records)?;
+    let _ = worker.output.read_to_end(&mut Vec::new());
+    worker.end();
+    Ok((account, records))
 }

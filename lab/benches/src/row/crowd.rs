@@ -10,9 +10,10 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::bench::Bench;
+use crate::child::Child;
 use crate::process::job::{Crowd, Hold, Job, Wanted};
 use crate::process::wire::{Go, hear, say};
-use crate::process::worker::Worker;
+use crate::process::worker;
 use crate::servers::server;
 use crate::servers::spy::Spy;
 use crate::{Result, clock};
@@ -66,7 +67,7 @@ pub(super) fn measure(bench: &mut Bench, crowd: Crowd, stages: Stages) -> Result
     let (mut _holder, port) = (None, bench.port());
     let (queues, waits) = match crowd.wanted {
         Wanted::Locks(locks) => {
-            let mut holder = Worker::start(&Job::Hold(Hold { port, locks, ttl_ms: TTL_MS }))?;
+            let mut holder = worker::start(&Job::Hold(Hold { port, locks, ttl_ms: TTL_MS }))?;
             holder.wait_ready()?;
             _holder = Some(holder);
             ((0..locks).map(|lock| queue_of(&format!("bench:held:{lock}"))).collect(), crowd.managers * locks)
@@ -75,7 +76,7 @@ pub(super) fn measure(bench: &mut Bench, crowd: Crowd, stages: Stages) -> Result
     };
     let before = bench.server().clients()?;
     bench.progress(&format!("{} managers connect", crowd.managers));
-    let mut worker = Worker::start(&Job::Crowd(crowd))?;
+    let mut worker = worker::start(&Job::Crowd(crowd))?;
     worker.wait_ready()?;
     let connections = bench.server().clients()?.saturating_sub(before) as f64 / f64::from(crowd.managers);
     let (rest, idle) = window(bench, &mut worker, stages.rest)?;
@@ -108,7 +109,7 @@ pub(super) fn measure(bench: &mut Bench, crowd: Crowd, stages: Stages) -> Result
 }
 
 /// Measures for a while how much server and clients use.
-fn window(bench: &mut Bench, worker: &mut Worker, length: Duration) -> Result<(Load, Spent)> {
+fn window(bench: &mut Bench, worker: &mut Child, length: Duration) -> Result<(Load, Spent)> {
     let from = clock::now() + clock::as_nanos(Duration::from_millis(20));
     let go = Go { from, to: from + clock::as_nanos(length) };
     worker.tell(&go)?;

@@ -7,7 +7,7 @@ use crate::outcome::{Outcome, Target};
 use crate::process::instructions::Instructions;
 use crate::process::work::Work;
 use crate::race::{BACKGROUND, DISTKIT, Line, NODELAY, OURS, RAW, RSLOCK, Race};
-use crate::row::{PLAIN, US, rate};
+use crate::row::{MUTEX, PLAIN, US, rate};
 
 pub(super) fn idle(bench: &mut Bench) -> Result<Outcome> {
     let (mut outcome, work) = (Outcome::default(), Work::distinct(1));
@@ -68,5 +68,5 @@ pub(super) fn many(bench: &mut Bench) -> Result<Outcome> {
 /// Raw, rslock, distkit and this library. Without contention no retry happens.
 fn quartet(work: Work, port: u16) -> Vec<Line> {
     let line = |name, kind| Line { name, kind, work, port, site: 0 };
-    vec![line(RAW, PLAIN), line(RSLOCK, Kind::Rslock { retry_ms: None }), line(DISTKIT, Kind::Distkit), line(OURS, US)]
+    vec![line(RAW, PLAIN), line(RSLOCK, Kind::Rslock { retry_ms: None }), line(DISTKIT, MUTEX), line(OURS, US)]
 }

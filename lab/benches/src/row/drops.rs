@@ -11,7 +11,7 @@ use crate::contestant::TTL_MS;
 use crate::outcome::{Figure, Outcome, Target};
 use crate::process::job::{Drops, Job};
 use crate::process::wire::say;
-use crate::process::worker::Worker;
+use crate::process::worker;
 use crate::{Result, clock};
 
 /// The interval of memory readings.
@@ -29,7 +29,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<Outcome> {
     let [mut memory, mut rate, mut outlived] = [const { Vec::new() }; 3];
     for _ in 0..rounds {
         bench.server().flush()?;
-        let mut worker = Worker::start(&Job::Drops(Drops { port: bench.port(), tasks: 64, guards }))?;
+        let mut worker = worker::start(&Job::Drops(Drops { port: bench.port(), tasks: 64, guards }))?;
         let dropped: Dropped = worker.answer()?;
         let ended = Instant::now();
         // One key stays: the clock, which is the source of tokens.

@@ -7,7 +7,7 @@ use crate::outcome::{Figure, Outcome, Target};
 use crate::process::fleet::{Sample, count_commands};
 use crate::process::work::Work;
 use crate::race::{DISTKIT, LOCAL, Line, OURS, RAW, RSLOCK, Race, TUNED};
-use crate::row::{PLAIN, US, changes, rate, share};
+use crate::row::{MUTEX, PLAIN, US, changes, rate, share};
 
 /// The best retry pause of rslock on a hot key, ms.
 const TUNED_RETRY_MS: u64 = 2;
@@ -64,10 +64,8 @@ pub(super) fn fleet(bench: &mut Bench) -> Result<Outcome> {
 
 /// Each process has a single task, so every hand-off goes to another process.
 pub(super) fn remote(bench: &mut Bench) -> Result<Outcome> {
-    let (port, round_trip) = {
-        let proxy = bench.proxy()?;
-        (proxy.port, proxy.round_trip.as_secs_f64())
-    };
+    let proxy = bench.proxy()?;
+    let (port, round_trip) = (proxy.port, proxy.round_trip.as_secs_f64());
     let (mut outcome, work) = (Outcome::default(), Work::hot(4, 1));
     let race = Race::run(bench, &contestants(work, port))?;
     let per_trip = race.median(OURS, |sample| changes(sample) * round_trip);
@@ -98,7 +96,7 @@ fn contestants(work: Work, port: u16) -> Vec<Line> {
         line(RAW, PLAIN),
         line(RSLOCK, Kind::Rslock { retry_ms: None }),
         line(TUNED, Kind::Rslock { retry_ms: Some(TUNED_RETRY_MS) }),
-        line(DISTKIT, Kind::Distkit),
+        line(DISTKIT, MUTEX),
         line(OURS, US),
     ]
 }

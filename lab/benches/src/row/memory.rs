@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::bench::Bench;
 use crate::outcome::{Figure, Outcome, Target};
 use crate::process::job::Job;
-use crate::process::worker::Worker;
+use crate::process::worker;
 use crate::stats::{median, ratio};
 use crate::{Result, clock};
 
@@ -32,7 +32,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<Outcome> {
     let cycles = bench.scale.pick(300_000, 50_000, 2_000);
     let mut rounds = Vec::new();
     for _ in 0..bench.rounds {
-        rounds.push(Worker::start(&Job::Memory { cycles })?.answer::<Memory>()?);
+        rounds.push(worker::start(&Job::Memory { cycles })?.answer::<Memory>()?);
     }
     let of = |figure: fn(&Memory) -> f64| rounds.iter().map(figure).collect::<Vec<f64>>();
     let cost = median(rounds.iter().filter_map(|round| ratio(round.annotated, round.by_hand)).collect());

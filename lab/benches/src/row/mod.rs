@@ -28,6 +28,10 @@ pub(crate) struct Row {
     run: fn(&mut Bench) -> Result<Outcome>,
 }
 
+const fn row(name: &'static str, about: &'static str, run: fn(&mut Bench) -> Result<Outcome>) -> Row {
+    Row { name, about, run }
+}
+
 impl Row {
     pub(crate) fn measure(&self, bench: &mut Bench) -> Result<Outcome> {
         (self.run)(bench).map_err(|error| format!("row {}: {error}", self.name).into())
@@ -36,63 +40,45 @@ impl Row {
 
 /// Every row, in the order of the table.
 pub(crate) const ROWS: [Row; 17] = [
-    Row { name: "idle", about: "latency: 1 task, distinct keys", run: distinct::idle },
-    Row { name: "many", about: "throughput: many tasks, distinct keys", run: distinct::many },
-    Row { name: "hot", about: "one hot key: 1 process of 64 tasks, hold 0", run: hot::process },
-    Row { name: "fleet", about: "one hot key: 4 processes of 16 tasks", run: hot::fleet },
-    Row {
-        name: "remote",
-        about: "one hot key: 4 processes of 1 task, hold 0, a round trip of 5 ms or more",
-        run: hot::remote,
-    },
-    Row {
-        name: "shared",
-        about: "readers, permits and segments: 4 processes of 16 tasks, hold 1 ms, beside one lock",
-        run: shared::run,
-    },
-    Row { name: "stores", about: "replicas and clusters beside one server: 64 tasks, distinct keys", run: stores::run },
-    Row { name: "quorum", about: "quorums of three and five beside their members: 1 task", run: stores::quorum },
-    Row {
-        name: "postgres",
-        about: "PostgreSQL: locks beside the statements that they are made of",
-        run: postgres::run,
-    },
-    Row {
-        name: "zookeeper",
-        about: "ZooKeeper: locks beside the requests that they are made of, and beside Curator",
-        run: zookeeper::run,
-    },
-    Row { name: "watchdog", about: "many locks held and renewed", run: watchdog::run },
-    Row { name: "drops", about: "guards dropped as fast as they come, by 64 tasks", run: drops::run },
-    Row {
-        name: "memory",
-        about: "without a server: the attribute beside the guard API, and metrics",
-        run: memory::run,
-    },
-    Row { name: "growth", about: "few and many keys, few and many waiters", run: growth::run },
-    Row {
-        name: "fleets",
-        about: "one hot key: 10, 100 and 1,000 managers with connections of their own, and a server that goes away",
-        run: fleets::run,
-    },
-    Row { name: "waits", about: "400 managers that wait for each of 20 locks, one for 20,000", run: waits::locks },
-    Row { name: "candidates", about: "2,000 managers that stand for one election", run: waits::candidates },
+    row("idle", "latency: 1 task, distinct keys", distinct::idle),
+    row("many", "throughput: many tasks, distinct keys", distinct::many),
+    row("hot", "one hot key: 1 process of 64 tasks, hold 0", hot::process),
+    row("fleet", "one hot key: 4 processes of 16 tasks", hot::fleet),
+    row("remote", "one hot key: 4 processes of 1 task, hold 0, a round trip of 5 ms or more", hot::remote),
+    row("shared", "readers, permits and segments: 4 processes of 16 tasks, hold 1 ms, beside one lock", shared::run),
+    row("stores", "replicas and clusters beside one server: 64 tasks, distinct keys", stores::run),
+    row("quorum", "quorums of three and five beside their members: 1 task", stores::quorum),
+    row("postgres", "PostgreSQL: locks beside the statements that they are made of", postgres::run),
+    row("zookeeper", "ZooKeeper: locks beside the requests that they are made of, and beside Curator", zookeeper::run),
+    row("watchdog", "many locks held and renewed", watchdog::run),
+    row("drops", "guards dropped as fast as they come, by 64 tasks", drops::run),
+    row("memory", "without a server: the attribute beside the guard API, and metrics", memory::run),
+    row("growth", "few and many keys, few and many waiters", growth::run),
+    row(
+        "fleets",
+        "one hot key: 10, 100 and 1,000 managers with connections of their own; a server goes away",
+        fleets::run,
+    ),
+    row("waits", "400 managers that wait for each of 20 locks, one for 20,000", waits::locks),
+    row("candidates", "2,000 managers that stand for one election", waits::candidates),
 ];
 
 /// The rows of `--peers`, which need other libraries.
 pub(crate) static PEERS: [Row; 6] = [
-    Row { name: "lonely", about: "locks of other languages: 1 task", run: others::lonely },
-    Row { name: "others", about: "locks of other languages: 64 tasks", run: others::many },
-    Row { name: "others-hot", about: "one hot key: 1 process of 64 tasks", run: others::process },
-    Row { name: "others-hot-1ms", about: "one hot key: 1 process of 64 tasks", run: others::process_holding },
-    Row { name: "others-fleet", about: "one hot key: 4 processes of 16 tasks", run: others::fleet },
-    Row { name: "others-fleet-1ms", about: "one hot key: 4 processes of 16 tasks", run: others::fleet_holding },
+    row("lonely", "locks of other languages: 1 task", others::lonely),
+    row("others", "locks of other languages: 64 tasks", others::many),
+    row("others-hot", "one hot key: 1 process of 64 tasks", others::hot::<1, 0>),
+    row("others-hot-1ms", "one hot key: 1 process of 64 tasks", others::hot::<1, 1>),
+    row("others-fleet", "one hot key: 4 processes of 16 tasks", others::hot::<4, 0>),
+    row("others-fleet-1ms", "one hot key: 4 processes of 16 tasks", others::hot::<4, 1>),
 ];
 
 /// The rows of `--fleets`.
 pub(crate) const FLEETS: [&str; 3] = ["fleets", "waits", "candidates"];
 
 const PLAIN: Kind = Kind::Raw { nodelay: false };
+/// The mutex of distkit. Its owner is the mutex, so all tasks of a process can share it.
+const MUTEX: Kind = Kind::Distkit { reads: false, owners: 1 };
 const US: Kind = Kind::Ours { background: false };
 
 fn rate(sample: &Sample) -> f64 {

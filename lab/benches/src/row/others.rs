@@ -6,7 +6,7 @@ use crate::outcome::{Figure, Outcome, Target};
 use crate::process::fleet::{Sample, count_commands};
 use crate::process::work::Work;
 use crate::race::{BACKGROUND, DISTKIT, Line, OURS, RAW, RSLOCK, Race};
-use crate::row::{PLAIN, US, changes, rate};
+use crate::row::{MUTEX, PLAIN, US, changes, rate};
 use crate::{Result, peers};
 
 /// These locks have no way to wait, so they take part in the proof only.
@@ -28,20 +28,10 @@ pub(super) fn many(bench: &mut Bench) -> Result<Outcome> {
     one_table(bench, "64 tasks, distinct keys", Work::distinct(64), rate)
 }
 
-pub(super) fn process(bench: &mut Bench) -> Result<Outcome> {
-    one_table(bench, "hold 0", Work::hot(1, 64), changes)
-}
-
-pub(super) fn process_holding(bench: &mut Bench) -> Result<Outcome> {
-    one_table(bench, "hold 1 ms", Work::hot(1, 64).holding(1000), changes)
-}
-
-pub(super) fn fleet(bench: &mut Bench) -> Result<Outcome> {
-    one_table(bench, "hold 0", Work::hot(4, 16), changes)
-}
-
-pub(super) fn fleet_holding(bench: &mut Bench) -> Result<Outcome> {
-    one_table(bench, "hold 1 ms", Work::hot(4, 16).holding(1000), changes)
+/// 64 tasks that want one key, in this many processes.
+pub(super) fn hot<const PROCESSES: u32, const HOLD_MS: u64>(bench: &mut Bench) -> Result<Outcome> {
+    let about = if HOLD_MS == 0 { "hold 0" } else { "hold 1 ms" };
+    one_table(bench, about, Work::hot(PROCESSES, 64 / PROCESSES).holding(HOLD_MS * 1000), changes)
 }
 
 fn one_table(bench: &mut Bench, about: &'static str, work: Work, figure: fn(&Sample) -> f64) -> Result<Outcome> {
@@ -64,7 +54,7 @@ fn table(bench: &mut Bench, about: &'static str, lines: &[Line], figure: fn(&Sam
 /// Raw, rslock, distkit, the installed peers, and this library. Prints the peers that are not installed.
 fn lines(bench: &Bench, work: Work) -> Vec<Line> {
     let line = |name, kind| Line { name, kind, work, port: bench.port(), site: 0 };
-    let mut lines = vec![line(RAW, PLAIN), line(RSLOCK, Kind::Rslock { retry_ms: None }), line(DISTKIT, Kind::Distkit)];
+    let mut lines = vec![line(RAW, PLAIN), line(RSLOCK, Kind::Rslock { retry_ms: None }), line(DISTKIT, MUTEX)];
     for (number, peer) in peers::all().into_iter().enumerate() {
         if peer.store != "one" || peer.name.starts_with(TOYS) {
             continue;

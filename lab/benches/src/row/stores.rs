@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use crate::Result;
-use crate::bench::{Bench, ONE_WAY, Scale};
+use crate::bench::{Bench, ONE_WAY};
 use crate::contestant::{Kind, Store};
 use crate::outcome::{Outcome, Target};
 use crate::process::work::{Pace, Work};
@@ -92,22 +92,17 @@ fn beside_members(bench: &Bench, one_way: Option<Duration>) -> Result<Race> {
 
 /// Divides the median wait of a quorum by that of its median member.
 fn of_member(race: &Race, quorum: &str) -> Option<f64> {
-    let waits = |name: &str| {
-        let lane = race.lanes.iter().find(|lane| lane.name == name);
-        lane.into_iter().flat_map(|lane| &lane.rounds).map(|sample| sample.found.wait_p50_us)
-    };
-    let members: Vec<Vec<f64>> = MEMBERS.iter().map(|name| waits(name).collect()).collect();
+    let waits = |name: &str| race.rounds(name, |sample| sample.found.wait_p50_us);
+    let members = MEMBERS.map(waits);
     let of_round = |(round, wait): (usize, f64)| {
         let alone = members.iter().filter_map(|waits| waits.get(round).copied()).collect();
         Some(wait / median(alone)?)
     };
-    median(waits(quorum).enumerate().filter_map(of_round).collect())
+    median(waits(quorum).into_iter().enumerate().filter_map(of_round).collect())
 }
 
 /// Shorter windows than the default: there are many lines.
 fn pace(bench: &Bench) -> Pace {
-    match bench.scale {
-        Scale::Full => Pace { warm_up: bench.pace.warm_up / 2, window: bench.pace.window / 2 },
-        Scale::Quick | Scale::Smoke => bench.pace,
-    }
+    let part = bench.scale.pick(2, 1, 1);
+    Pace { warm_up: bench.pace.warm_up / part, window: bench.pace.window / part }
 }

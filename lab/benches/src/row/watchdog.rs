@@ -12,7 +12,7 @@ use crate::bench::Bench;
 use crate::outcome::{Figure, Outcome, Target};
 use crate::process::job::{Hold, Job};
 use crate::process::wire::{Go, hear, say};
-use crate::process::worker::Worker;
+use crate::process::worker;
 use crate::{Result, clock};
 
 /// 100,000 locks of 30 s, over two rounds of renewal. Quicker scales have the same number of renewals per second.
@@ -25,7 +25,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     for _ in 0..rounds {
         bench.server().flush()?;
-        let mut worker = Worker::start(&Job::Hold(Hold { port: bench.port(), locks, ttl_ms }))?;
+        let mut worker = worker::start(&Job::Hold(Hold { port: bench.port(), locks, ttl_ms }))?;
         worker.wait_ready()?;
         let from = clock::now() + clock::as_nanos(Duration::from_millis(20));
         let go = Go { from, to: from + clock::as_nanos(window) };

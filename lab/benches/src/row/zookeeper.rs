@@ -16,7 +16,7 @@ use crate::outcome::{Bound, Figure, Outcome, Target};
 use crate::peer::Adapter;
 use crate::process::job::{Job, Statements};
 use crate::process::wire::say;
-use crate::process::worker::Worker;
+use crate::process::worker;
 use crate::stats::{median, percentile, ratio};
 use crate::{Failure, Result, clock, peers};
 
@@ -72,7 +72,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<Outcome> {
         for round in 0..bench.rounds {
             let steps = bench.scale.pick(300, 60, 4);
             let job = Statements { url: servers.url(""), steps, window_ms, first: round };
-            rounds.push(Worker::start(&Job::ZooKeeper(job))?.answer::<Measured>()?);
+            rounds.push(worker::start(&Job::ZooKeeper(job))?.answer::<Measured>()?);
         }
     } else {
         println!("not installed, so not measured: ZooKeeper: run sh scripts/need-zookeeper.sh");

@@ -1,12 +1,13 @@
 //! A process that starts servers and stops them when the benchmark ends for any reason.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::io::Read;
+use std::process::{Command, Stdio};
 
 use lock_testing::{RedisCluster, RedisSentinels, RedisServer};
 use serde::{Deserialize, Serialize};
 
 use crate::Result;
+use crate::child::Child;
 
 /// The servers to start.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -33,14 +34,14 @@ impl From<&RedisServer> for Running {
 
 /// The process. It stops its servers on drop, and when the benchmark is killed.
 #[derive(Debug)]
-pub(crate) struct Keeper {
-    process: Child,
-    output: BufReader<ChildStdout>,
-}
+pub(crate) struct Keeper(Child);
 
-/// The orders for the keeper of a single server.
-const KILL: &str = "kill";
-const RESTART: &str = "restart";
+/// The orders for the keeper of a single server. It restarts on its old port, empty, and answers before the keeper does.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+pub(crate) enum Order {
+    Kill,
+    Restart,
+}
 
 impl Keeper {
     /// Starts servers on free ports. Returns them in a fixed order.
@@ -53,46 +54,22 @@ impl Keeper {
             )
             .into());
         }
-        let mut process = Command::new(std::env::current_exe()?)
-            .args(["keep-servers", "--program", program, "--formation", &serde_json::to_string(&formation)?])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let output = BufReader::new(process.stdout.take().ok_or("the servers' keeper has no output")?);
-        let mut keeper = Self { process, output };
-        let running = serde_json::from_str(&keeper.line()?).map_err(|_| "no server could be started, see above")?;
-        Ok((keeper, running))
-    }
-
-    /// Kills the only server.
-    pub(crate) fn kill(&mut self) -> Result<()> {
-        self.tell(KILL)
-    }
-
-    /// Restarts the only server on its old port, empty, and waits until it answers.
-    pub(crate) fn restart(&mut self) -> Result<()> {
-        self.tell(RESTART)
+        let formation = serde_json::to_string(&formation)?;
+        let mut process = Child::part(&["keep-servers", "--program", program, "--formation", &formation])?;
+        let running = serde_json::from_str(&process.line()?).map_err(|_| "no server could be started, see above")?;
+        Ok((Self(process), running))
     }
 
     /// Sends an order to the keeper, and waits until it is done.
-    fn tell(&mut self, what: &str) -> Result<()> {
-        let input = self.process.stdin.as_mut().ok_or("the servers' keeper has no input")?;
-        writeln!(input, "{what}")?;
-        if self.line()?.trim_end() == what { Ok(()) } else { Err("the server's keeper failed, see above".into()) }
-    }
-
-    fn line(&mut self) -> Result<String> {
-        let mut line = String::new();
-        self.output.read_line(&mut line)?;
-        Ok(line)
+    pub(crate) fn tell(&mut self, what: Order) -> Result<()> {
+        self.0.tell(&what)?;
+        self.0.answer()
     }
 }
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        // The keeper ends when its input is closed.
-        drop(self.process.stdin.take());
-        let _ = self.process.wait();
+        self.0.end();
     }
 }
 
@@ -116,13 +93,11 @@ pub(crate) fn run(program: &str, formation: &str) -> Result<()> {
 fn obey(mut server: RedisServer) -> Result<()> {
     println!("{}", serde_json::to_string(&[Running::from(&server)])?);
     for line in std::io::stdin().lines() {
-        let line = line?;
-        match line.as_str() {
-            KILL => server.kill(),
-            RESTART => server.restart(),
-            _ => return Err(format!("the keeper of a server does not know {line:?}").into()),
+        match serde_json::from_str(&line?)? {
+            Order::Kill => server.kill(),
+            Order::Restart => server.restart(),
         }
-        println!("{line}");
+        println!("null");
     }
     Ok(())
 }

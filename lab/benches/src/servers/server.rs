@@ -64,14 +64,7 @@ impl Server {
 
     /// Measures how long a command and its reply take.
     pub(crate) fn round_trip(&mut self) -> Result<Duration> {
-        let mut trips = Vec::new();
-        for _ in 0..15 {
-            let sent = clock::now();
-            redis::cmd("PING").exec(&mut self.control)?;
-            trips.push(clock::now() - sent);
-        }
-        trips.sort_unstable();
-        Ok(Duration::from_nanos(stats::percentile(&trips, 500)))
+        round_trip(&mut self.control)
     }
 
     /// Deletes every key.
@@ -118,6 +111,18 @@ impl Server {
         }
         Ok(seconds * 1e6)
     }
+}
+
+/// Measures how long a command and its reply take: the median.
+pub(crate) fn round_trip(connection: &mut Connection) -> Result<Duration> {
+    let mut trips = Vec::new();
+    for _ in 0..15 {
+        let sent = clock::now();
+        redis::cmd("PING").exec(connection)?;
+        trips.push(clock::now() - sent);
+    }
+    trips.sort_unstable();
+    Ok(Duration::from_nanos(stats::percentile(&trips, 500)))
 }
 
 /// Sums up the time of all scripts in `INFO commandstats`, µs. It includes the commands that the scripts call.

@@ -39,7 +39,7 @@ pub(crate) fn page(folder: &Path) -> Result<String, String> {
         1 => " It was interrupted once, and went on with the row that had not ended.".to_owned(),
         times => format!(" It was interrupted {times} times, and went on with the row that had not ended."),
     };
-    let options = &kept.options;
+    let (options, note) = (&kept.options, &kept.note);
     let each = options.minutes * 60.0 / f64::from(u32::try_from(kept.rows.len()).unwrap_or(u32::MAX));
     let short = if each < ENOUGH {
         format!(" **{each:.0} seconds a row show that it works, and little else**: a rare fault needs a longer run.")
@@ -51,15 +51,15 @@ pub(crate) fn page(folder: &Path) -> Result<String, String> {
         .filter(|(name, _)| folder.join(name).exists())
         .map(|(name, row)| {
             let row = &judged.verdicts[row].row;
-            format!("{row}:\n\n![who held one lock: {row}](../lab/proof/published/{name})\n\n")
+            format!("{row}:\n\n![who held one lock](../lab/proof/published/{name})\n\n")
         })
         .collect();
     let pictures = if pictures.is_empty() {
         String::new()
     } else {
         format!(
-            "The pictures show one lock, with a line for each process. A hold is blue, a hold that began while another process still held the lock is red, and faults are shaded.
-`lab/proof/published/report.html` has such a picture for each row. Point at a hold to see its call site and token.\n\n{}",
+            "The pictures show one lock, with a line for each process. Holds are blue, overlapping ones red, and faults shaded.
+`lab/proof/published/report.html` has one for each row, with call sites and tokens.\n\n{}",
             pictures.concat()
         )
     };
@@ -75,13 +75,10 @@ pub(crate) fn page(folder: &Path) -> Result<String, String> {
         let less = if names.is_empty() {
             String::new()
         } else {
-            format!(
-                "\n\nThe repository keeps at most two megabytes of histories. It lacks these rows: {}. `lock-proof` writes all of them.",
-                names.join(", ")
-            )
+            format!("\n\nIt lacks these rows, because it keeps at most two megabytes: {}.", names.join(", "))
         };
         format!(
-            "The history of {which} is in the repository. If you do not trust this library's checker, read the second one, and run it:\n\n```sh
+            "The history of {which} is in the repository. Read the second checker, and run it:\n\n```sh
 python3 lab/proof/check.py lab/proof/published/history.jsonl.xz   # a line for each row, with its faults\n```{less}\n\n"
         )
     } else {
@@ -90,21 +87,21 @@ python3 lab/proof/check.py lab/proof/published/history.jsonl.xz   # a line for e
     Ok(format!(
         "# Proof
 
-You can check these results yourself: `cargo lab lock-proof` takes some minutes, starts its own servers, and prints the table below.
+Check it yourself: `cargo lab lock-proof` starts its own servers and prints the table below.
 
-- [The README of the proof](../lab/proof/README.md) says what the rows mean, how each assumption is broken, and what the output folder contains.
+- [The README of the proof](../lab/proof/README.md) says what the rows mean, how assumptions are broken, and what the folder contains.
 - [The schema](../lab/proof/schema.md) says what a history is. The second checker was written from it alone.
-- [Peers](../lab/proof/peers/README.md) says how another lock takes part.
+- [Peers](../lab/proof/peers/README.md) says how others take part.
 
 ## A run
 
-Seed {}, {} minutes of faults for {} rows, {}, {}, a {} build.{resumed}{missing} {agree}{short}
+Seed {}, {} minutes of faults for {} rows, {}, {}, a {} build.{resumed}{missing} {agree}{short}{note}
 
 The run had {fault_count} faults: `{fault_kinds}`.
 
 {}
 
-Other libraries get the same faults, in kind and number, with the settings that their documentation recommends. *Holds* for another library means that no fault was seen in so many sections.
+Other libraries get the same faults, with the settings that their documentation recommends. *Holds* for another library means that no fault was seen in so many sections.
 A key from which tokens are drawn is not a key left: `RFencedLock` keeps one for each lock, for ever, and this library one for each server (`distributed-lock:clock`).
 *All served after*: how long after the faults had ended every process had the lock, at most {:?}, or *never*. In a row that does not name an assumption, all of them held.
 
@@ -121,7 +118,7 @@ cargo lab lock-proof -- --minutes {} --seed {}   # the same faults in the same o
 
 ## Our own failures
 
-[Thirteen faults](../lab/proof/failures.md) were in this library although all of its tests were green. Each led to a rule, and to a test that fails without the rule.
+[Thirteen faults](../lab/proof/failures.md) were in this library although all of its tests were green. Each led to a rule and its test.
 
 ## If you see two holders
 

@@ -34,7 +34,7 @@ pub(crate) fn word(verdict: &Verdict) -> &'static str {
 fn left(verdict: &Verdict) -> String {
     match verdict.counters {
         0 => verdict.left.to_string(),
-        counters => format!("{}, and {counters} token counters: one for each lock, for ever", verdict.left),
+        counters => format!("{}, and {counters} token counters", verdict.left),
     }
 }
 

@@ -31,5 +31,5 @@ fn each_adapter_has_at_most_eighty_lines_and_is_named_by_the_page() {
             }
         }
     }
-    assert_eq!(adapters, 12);
+    assert_eq!(adapters, 14);
 }

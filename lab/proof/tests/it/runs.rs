@@ -92,10 +92,12 @@ fn others_run_under_the_same_faults_and_a_seed_gives_the_same_faults_again_from_
         "--only",
         "ours, PostgreSQL, a set in the database, all",
     ];
-    let rows = [&ours[..], &["--only", "rslock", "--only", "SET NX, bare", "--minutes", "0.3"]].concat();
+    let rows =
+        [&ours[..], &["--only", "rslock", "--only", "distkit", "--only", "SET NX, bare", "--minutes", "0.35"]].concat();
     let output = ran(&scratch, &rows);
     assert!(output.status.success(), "{}", said(&output));
     assert!(said(&output).contains("\n| ours, PostgreSQL, all assumptions held | holds |"), "{}", said(&output));
+    assert!(said(&output).contains("\n| distkit, all assumptions held | "), "{}", said(&output));
     let folder = std::fs::read_dir(scratch.path("runs")).unwrap().next().unwrap().unwrap().path();
     for file in ["history.jsonl", "report.html", "table.md", "run.json", "verdicts.json"] {
         assert!(folder.join(file).exists(), "{file}");

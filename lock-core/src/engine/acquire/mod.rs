@@ -48,10 +48,14 @@ pub(crate) fn acquire<T>(
     async move {
         acquire.start();
         let outcome = acquire.run().await;
-        let obtained = acquire.end(outcome);
-        // The acquire keeps nothing while the caller yields.
-        drop(acquire);
-        yielding(obtained).await.map(make)
+        match acquire.end(outcome) {
+            Ok(owned) => Ok(make(owned)),
+            // The acquire keeps nothing while the caller yields. A success does not pay for its move.
+            Err(error) => {
+                drop(acquire);
+                yielding(Err(error)).await.map(make)
+            }
+        }
     }
 }
 
@@ -318,6 +322,7 @@ impl Acquire {
     }
 
     /// Remembers the holder of the lock, and emits an event when it changes.
+    #[inline]
     fn contended(&mut self, holder: Option<Holder>) {
         let seen = |holder: &Option<Holder>| {
             // A holder of another library has no identity, but its store may tell who it is and since when.
@@ -344,10 +349,6 @@ impl Acquire {
     fn emit_end(&self, kind: LockEventKind<'_>) {
         trace::ended(&self.span, &kind);
         self.spec.events.emit(kind);
-    }
-
-    fn waited(&self) -> Duration {
-        self.engine().clock.now().since(self.started)
     }
 
     /// Emits how the acquire ended, and puts a grant under the watchdog.

@@ -1,5 +1,6 @@
 //! The place of a caller among the callers of this process: while it waits, and while it holds.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use crate::engine::acquire::Acquire;
@@ -75,12 +76,15 @@ impl Acquire {
         self.contended(waiter.take_found().and_then(|holder| holder.describe(started)));
         // The waiter is dropped only after the holder was read below: with its last waiter the queue forgets the
         // holder.
+        let (mut now, accepted) = (started, self.spec.accepted);
         let turn = loop {
             let at = self.until.min(self.telling.at);
-            match beside(&mut self.telling, self.handle.called(at, self.spec.accepted, &mut waiter)).await {
+            let called = beside(&mut self.telling, pin!(self.handle.called((now, at), accepted, &mut waiter))).await;
+            match called {
                 Err(Interrupted::TimedOut) if at < self.until => self.tell(waiter.holder(), None),
                 turn => break turn,
             }
+            now = at;
         };
         let now = self.engine().clock.now();
         // In the meantime the caller with the turn may have got the lock, seen its holder, or learned why the store grants

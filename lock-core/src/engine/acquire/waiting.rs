@@ -48,8 +48,7 @@ impl Default for Telling {
 }
 
 /// Awaits one stage of a wait. Meanwhile the message that is due is put together.
-pub(super) async fn beside<T>(telling: &mut Telling, stage: impl Future<Output = T>) -> T {
-    let mut stage = pin!(stage);
+pub(super) async fn beside<T>(telling: &mut Telling, mut stage: impl Future<Output = T> + Unpin) -> T {
     if let Some(tell) = &mut telling.message {
         tokio::select! {
             biased;
@@ -62,6 +61,11 @@ pub(super) async fn beside<T>(telling: &mut Telling, stage: impl Future<Output =
 }
 
 impl Acquire {
+    /// Returns how long it has taken until now.
+    pub(super) fn waited(&self) -> Duration {
+        self.engine().clock.now().since(self.started)
+    }
+
     /// Asks the store for the lock, and tells about the wait meanwhile. `waited` says whether the lock was found taken.
     pub(super) async fn ask(
         &mut self,
@@ -77,7 +81,7 @@ impl Acquire {
             let tell_at = self.telling.at;
             tokio::select! {
                 biased;
-                answer = beside(&mut self.telling, guard.ask(&self.spec, (now, self.until))) => return answer,
+                answer = beside(&mut self.telling, Box::pin(guard.ask(&self.spec, (now, self.until)))) => return answer,
                 // The command stays in flight, and its answer is awaited again.
                 () = self.handle.engine.timer.sleep_long(now, tell_at) => {}
             }
@@ -93,7 +97,8 @@ impl Acquire {
     ) -> Result<Option<(Success, Timestamp)>, Interrupted> {
         loop {
             let tell_at = self.telling.at;
-            match beside(&mut self.telling, guard.listen(&self.spec, until.min(tell_at))).await {
+            let heard = beside(&mut self.telling, pin!(guard.listen(&self.spec, until.min(tell_at)))).await;
+            match heard {
                 Err(Interrupted::TimedOut) if tell_at < until => self.tell(None, Some(guard.owner())),
                 heard => return heard,
             }

@@ -98,6 +98,8 @@ struct QueueState<P: Payload> {
     called: Vec<(u64, Arc<WaiterSlot<P>>)>,
     /// Whether a [`TurnCheck`] of these waiters is scheduled. At most one is.
     check_scheduled: bool,
+    /// A check has woken all waiters up to this number that rely on one.
+    woken: u64,
     /// How many turns are in use: at most one if the lock is exclusive.
     turns: usize,
     /// How many of these turns wait in the store for a lock that other claims hold.
@@ -158,11 +160,11 @@ impl<P: Payload> Gate<P> {
     /// Takes the last place of a queue.
     fn wait(shard: &mut Shard<P>, queue: Arc<KeyQueue<P>>, terms: P::Terms) -> Waiter<P> {
         shard.entered += 1;
-        let slot = WaiterSlot::waiting(shard.entered, terms, None);
-        let found = {
+        let (slot, found) = {
             let mut state = queue.state();
+            let slot = WaiterSlot::waiting(shard.entered, terms, None, state.check_scheduled);
             state.waiting.push_back(Arc::clone(&slot));
-            state.holder.clone()
+            (slot, state.holder.clone())
         };
         Waiter::new(queue, slot, found)
     }
@@ -234,6 +236,7 @@ impl<P: Payload> KeyQueue<P> {
             calls: 0,
             called: Vec::new(),
             check_scheduled: false,
+            woken: 0,
             turns: 1,
             blocked: 0,
             open_group: Weak::new(),
@@ -255,10 +258,6 @@ impl<P: Payload> KeyQueue<P> {
     fn waiters(&self) -> usize {
         let state = self.state();
         state.waiting.len().saturating_sub(state.left)
-    }
-
-    fn wakers(&self) -> Vec<Waker> {
-        self.state().waiting.iter().filter_map(|slot| slot.waker()).collect()
     }
 
     /// Gives a turn to the next waiter, if there is one and the payload fits. Returns the waker of that waiter.
@@ -312,10 +311,8 @@ impl<P: Payload> KeyQueue<P> {
     }
 }
 
-fn wake(waker: Option<Waker>) {
-    if let Some(waker) = waker {
-        waker.wake();
-    }
+fn wake(wakers: impl IntoIterator<Item = Waker>) {
+    wakers.into_iter().for_each(Waker::wake);
 }
 
 impl<P: Payload> fmt::Debug for Gate<P> {

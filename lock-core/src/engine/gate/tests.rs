@@ -1,6 +1,6 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 
 use super::{Demand, Gate, Leaving, Membership, Payload, Turn, TurnCheck, Waiter};
 use lock_store::types::key::LockKey;
@@ -302,4 +302,35 @@ fn every_turn_that_nobody_takes_is_taken_back() {
     drop(turns);
     run(&checks);
     assert!(poll(&mut awake).is_ready(), "both who sleep are passed over");
+}
+
+/// Counts how often it is woken.
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_check_wakes_whoever_came_since_it_was_scheduled_once() {
+    let (gate, key, checks) = watched_gate();
+    let turn = gate.enter(&key, 'a').unwrap();
+    let mut first = gate.enter(&key, 'a').unwrap_err();
+    assert!(!first.take_relies(), "no check is scheduled, so it sets an alarm");
+    drop(turn);
+    let Poll::Ready(turn) = poll(&mut first) else { panic!("called") };
+    let mut second = gate.enter(&key, 'a').unwrap_err();
+    assert!(second.take_relies() && !second.take_relies());
+    assert_eq!(run(&checks), 1);
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(Arc::clone(&woken));
+    assert!(std::pin::Pin::new(&mut second).poll(&mut Context::from_waker(&waker)).is_pending());
+    assert_eq!(run(&checks), 1, "it had no waker before, so it relies on the next check");
+    assert_eq!(woken.0.load(Ordering::SeqCst), 1);
+    assert_eq!(run(&checks), 0, "an idle queue costs no timer");
+    drop(turn);
+    assert!(poll(&mut second).is_ready());
 }

@@ -1,10 +1,14 @@
-//! Takes turns back from waiters that were called and not polled.
+//! Takes turns back from waiters that were called and not polled, and wakes waiters that set no alarm yet.
+//!
+//! In a busy queue a check is always scheduled, and nearly every waiter is called before the check runs. Such a waiter
+//! sets no alarm. It relies on the check, which wakes it once: then it sets its alarm.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
+use std::task::Waker;
 
 use super::waiter::WaiterSlot;
-use super::{KeyQueue, Payload, QueueState};
+use super::{KeyQueue, Payload, QueueState, wake};
 
 impl<P: Payload> QueueState<P> {
     /// Notes that a waiter was called. Returns a check of it if none is scheduled.
@@ -18,6 +22,28 @@ impl<P: Payload> QueueState<P> {
         let check = (!self.check_scheduled).then(|| TurnCheck { queue: Arc::downgrade(queue), calls: self.calls });
         self.check_scheduled = true;
         check
+    }
+
+    /// Returns the wakers of the waiters that rely on a check and were not woken by one. Also returns whether one of
+    /// them was never polled. It relies on the next check.
+    fn relying(&mut self) -> (Vec<Waker>, bool) {
+        let mut wakers = Vec::new();
+        let first = self.waiting.partition_point(|slot| slot.number <= self.woken);
+        for slot in self.waiting.range(first..).filter(|slot| slot.relies) {
+            if slot.is_unpolled() {
+                return (wakers, true);
+            }
+            wakers.extend(slot.waker());
+            self.woken = slot.number;
+        }
+        (wakers, false)
+    }
+}
+
+impl<P: Payload> KeyQueue<P> {
+    /// Returns the wakers of all waiters.
+    pub(super) fn wakers(&self) -> Vec<Waker> {
+        self.state().waiting.iter().filter_map(|slot| slot.waker()).collect()
     }
 }
 
@@ -34,15 +60,19 @@ impl<P: Payload> TurnCheck<P> {
         let Some(queue) = self.queue.upgrade() else { return };
         let mut state = queue.state();
         state.called.retain(|(_, slot)| slot.is_called());
+        let (wakers, is_relied_on) = state.relying();
         // The check ends here, so that an idle queue costs no timer. The next call schedules a new one.
-        if state.called.is_empty() {
+        if state.called.is_empty() && !is_relied_on {
             state.check_scheduled = false;
+            drop(state);
+            wake(wakers);
             return;
         }
         // A waiter that was called after this check was scheduled has until the next one: each has a whole slice.
         let late = |(call, slot): &(u64, Arc<WaiterSlot<P>>)| (*call <= self.calls).then(|| Arc::clone(slot));
         let late: Vec<_> = state.called.iter().filter_map(late).collect();
         drop(state);
+        wake(wakers);
         for slot in late {
             // The waiter may have taken its turn since. Then there is none to take back.
             if let Some(mut turn) = slot.take_back() {

@@ -17,11 +17,20 @@ pub(crate) struct Waiter<P: Payload> {
     found: Option<P::Holder>,
     /// Whether the turn was taken.
     is_over: bool,
+    /// Whether a check will wake this waiter, so that it needs no alarm before that.
+    relies: bool,
 }
 
 impl<P: Payload> Waiter<P> {
     pub(super) fn new(queue: Arc<KeyQueue<P>>, slot: Arc<WaiterSlot<P>>, found: Option<P::Holder>) -> Self {
-        Self { queue, slot, found, is_over: false }
+        let relies = slot.relies;
+        Self { queue, slot, found, is_over: false, relies }
+    }
+
+    /// Returns whether a check will wake this waiter within the time for a turn. Its alarm can be set then. Only the
+    /// first call returns it.
+    pub(crate) fn take_relies(&mut self) -> bool {
+        std::mem::take(&mut self.relies)
     }
 
     /// Returns what was known about the holder when this waiter came. Only the first call returns it.
@@ -30,6 +39,7 @@ impl<P: Payload> Waiter<P> {
     }
 
     /// Returns what is known about the holder of the lock.
+    #[inline]
     pub(crate) fn holder(&self) -> Option<P::Holder> {
         self.queue.state().holder.clone()
     }
@@ -39,6 +49,8 @@ impl<P: Payload> Waiter<P> {
 pub(super) struct WaiterSlot<P: Payload> {
     /// Its place in the queue.
     pub(super) number: u64,
+    /// Whether a [`TurnCheck`](super::TurnCheck) was scheduled when it came. The check wakes it once.
+    pub(super) relies: bool,
     terms: P::Terms,
     state: Mutex<WaiterState<P>>,
 }
@@ -62,11 +74,12 @@ pub(super) enum Uncalled<P: Payload> {
 }
 
 impl<P: Payload> WaiterSlot<P> {
-    pub(super) fn waiting(number: u64, terms: P::Terms, waker: Option<Waker>) -> Arc<Self> {
-        Arc::new(Self { number, terms, state: Mutex::new(WaiterState::Waiting(waker)) })
+    pub(super) fn waiting(number: u64, terms: P::Terms, waker: Option<Waker>, relies: bool) -> Arc<Self> {
+        Arc::new(Self { number, relies, terms, state: Mutex::new(WaiterState::Waiting(waker)) })
     }
 
     /// Gives the turn to this slot if it waits and the payload fits. Returns the waker of its caller.
+    #[inline]
     pub(super) fn call(&self, turn: Turn<P>, fits: impl Fn(P::Terms) -> bool) -> Result<Option<Waker>, Uncalled<P>> {
         let mut state = self.state();
         let WaiterState::Waiting(waker) = &mut *state else { return Err(Uncalled::Left(turn)) };
@@ -101,6 +114,11 @@ impl<P: Payload> WaiterSlot<P> {
         matches!(*self.state(), WaiterState::Called(_))
     }
 
+    /// Returns whether it waits and was never polled.
+    pub(super) fn is_unpolled(&self) -> bool {
+        matches!(*self.state(), WaiterState::Waiting(None))
+    }
+
     fn is_waiting(&self) -> bool {
         matches!(*self.state(), WaiterState::Waiting(_))
     }
@@ -130,7 +148,8 @@ impl<P: Payload> Future for Waiter<P> {
         }
         // A new slot is needed, because the queue may still check the old one. The new slot keeps the number, so the
         // waiter does not lose its place.
-        let slot = WaiterSlot::waiting(self.slot.number, self.slot.terms, Some(cx.waker().clone()));
+        let slot = WaiterSlot::waiting(self.slot.number, self.slot.terms, Some(cx.waker().clone()), false);
+        self.relies = false;
         match self.queue.gate.enter_again(&self.queue, &slot) {
             Ok(turn) => {
                 self.is_over = true;

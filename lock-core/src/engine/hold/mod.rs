@@ -85,6 +85,7 @@ pub(crate) enum Left {
 
 impl Hold {
     /// Makes the next holder of a lease, and tells the waiters of this process about it.
+    #[inline]
     pub(crate) fn begin(
         now: Timestamp,
         events: EventContext,
@@ -150,7 +151,7 @@ impl Hold {
         let reason = match status {
             Status::Lost(reason) => reason,
             Status::Released => LossReason::Revoked,
-            Status::Held => match self.loss_by_clock() {
+            Status::Held => match self.loss_by_clock(self.now()) {
                 Some(reason) => reason,
                 None => return Ok(()),
             },
@@ -158,9 +159,10 @@ impl Hold {
         Err(LockError::lost(reason).with_key(&self.events.key))
     }
 
-    /// Why the lock is lost by the clock, if it is, although the alarm may not have rung yet.
-    pub(crate) fn loss_by_clock(&self) -> Option<LossReason> {
-        let (now, deadline) = (self.now(), self.lease.deadline());
+    /// Why the lock is lost by the clock at `now`, if it is, although the alarm may not have rung yet.
+    #[inline]
+    pub(crate) fn loss_by_clock(&self, now: Timestamp) -> Option<LossReason> {
+        let deadline = self.lease.deadline();
         if now < deadline.min(self.ends_by) {
             return None;
         }
@@ -195,7 +197,7 @@ impl Hold {
 
     /// Adds a guard to the grant. Returns false if the hold has ended.
     pub(crate) fn add_guard(&self) -> bool {
-        let in_time = self.loss_by_clock().is_none();
+        let in_time = self.loss_by_clock(self.now()).is_none();
         let mut state = self.state();
         let held = in_time && state.status == Status::Held;
         state.more_guards += u32::from(held);
@@ -203,6 +205,7 @@ impl Hold {
     }
 
     /// Removes one guard from the grant. The hold ends with its last guard, unless the lock was lost before.
+    #[inline]
     pub(crate) fn release(&self) -> Left {
         let mut state = self.state();
         match state.status {

@@ -42,6 +42,7 @@ pub(crate) enum HolderRole {
 
 impl OwnedHold {
     /// Takes over a hold and puts its lease under the watchdog.
+    #[inline]
     pub(crate) fn new(handle: Arc<EngineHandle>, hold: Arc<Hold>, role: HolderRole) -> Self {
         let engine = &handle.engine;
         let lost = {
@@ -130,15 +131,16 @@ impl OwnedHold {
     fn begin(&mut self, caller: Caller, dropped: bool) -> Begun {
         self.ended = true;
         let (engine, hold) = (&self.handle.engine, &self.hold);
+        let now = engine.clock.now();
         // The deadline decides, and not whether its alarm has rung: what ends now ends as lost for everybody.
-        if let Some(reason) = hold.loss_by_clock() {
+        if let Some(reason) = hold.loss_by_clock(now) {
             watchdog::end(engine, &hold.lease, reason);
             // Unless the lease has ended without it.
             hold.lose(reason);
         }
         if let Some(joined) = self.joined.take() {
             let (events, since) = *joined;
-            let held = engine.clock.now().since(since);
+            let held = now.since(since);
             events.emit(match hold.ensure_held().err().and_then(|error| error.loss_reason()) {
                 Some(reason) => LockEventKind::Lost { held, reason },
                 None => LockEventKind::Released { held, dropped, confirmed: true },
@@ -147,11 +149,11 @@ impl OwnedHold {
         match hold.release() {
             Left::ToOthers => Begun::Done(ReleaseOutcome::Released),
             Left::Shared => {
-                let held = hold.held(engine.clock.now());
+                let held = hold.held(now);
                 hold.emit_end(LockEventKind::Released { held, dropped, confirmed: true });
                 Begun::Done(ReleaseOutcome::Released)
             }
-            Left::Released(turn) => release(engine, hold, turn, caller, dropped),
+            Left::Released(turn) => release((engine, now), hold, turn, caller, dropped),
             Left::Lost(reason) => {
                 // The key may have outlived the loss, so the claim is still ended in the store. Only after a `max_hold`
                 // does this process certainly have the key: then the release waits until the claim has ended.

@@ -26,15 +26,15 @@ pub(crate) enum Begun {
 }
 
 /// Releases a hold: to the next caller of this process if that is fair, otherwise to the store.
+#[inline]
 pub(crate) fn release(
-    engine: &Arc<Engine>,
+    (engine, now): (&Arc<Engine>, Timestamp),
     hold: &Arc<Hold>,
     turn: Option<Turn<Handoff>>,
     caller: Caller,
     dropped: bool,
 ) -> Begun {
     let lease = &hold.lease;
-    let now = engine.clock.now();
     let held = hold.held(now);
     let turn = match turn {
         // Hand-off inside the process. It requires that a caller waits, that no `min_hold` keeps the key taken, and

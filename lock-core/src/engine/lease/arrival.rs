@@ -14,6 +14,7 @@ impl Lease {
     /// Waits until what the holder passed on has arrived. Either the next holder has taken the lock, or the next caller
     /// or the store knows that the lease has ended. `takes` is the count of [`takes`](Self::takes) before the lease was
     /// passed on.
+    #[inline]
     pub(crate) fn poll_arrival(&self, takes: u64, cx: &Context<'_>) -> Poll<()> {
         if self.takes() > takes {
             return Poll::Ready(());

@@ -261,6 +261,7 @@ impl Lease {
     }
 
     /// Counts one more local hand-off, if the lock may be passed on within this process.
+    #[inline]
     pub(crate) fn may_pass(&self, limits: HandoffLimits, now: Timestamp) -> bool {
         let (stay, quarter) = (now.since(self.began), Duration::from(self.granted_for) / 4);
         if !self.handoff

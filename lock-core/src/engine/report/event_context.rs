@@ -40,8 +40,8 @@ pub(crate) struct EventContext {
     pub(crate) call_site: &'static CallSite,
     pub(crate) ttl: Nanos,
     pub(crate) stuck_after: Nanos,
-    /// How long the caller waits at most.
-    pub(crate) wait_limit: Option<Nanos>,
+    /// How long the caller waits at most. The greatest duration stands for no limit: an `Option` is twice as large.
+    pub(crate) wait_limit: Nanos,
     /// The mode: exclusive, or how it shares the key.
     pub(crate) mode: Mode,
     pub(crate) purpose: Purpose,
@@ -78,7 +78,7 @@ impl EventContext {
         let mut event = LockEvent::new(self.attempt, &self.label, &self.key, self.call_site.name, kind);
         event.store = &self.origin.store;
         (event.ttl, event.stuck_after) = (self.ttl.into(), self.stuck_after.into());
-        event.wait_limit = self.wait_limit.map(Duration::from);
+        event.wait_limit = Some(self.wait_limit).filter(|limit| *limit != Duration::MAX.into()).map(Duration::from);
         (event.mode, event.purpose) = (self.mode, self.purpose);
         self.origin.observers.event(&event);
     }

@@ -21,6 +21,7 @@ use crate::engine::timer::wheel::Wheel;
 use lock_store::types::system::clock::{Clock, Timestamp, WakeUp};
 use lock_store::types::system::sync::{Mutex, MutexGuard};
 
+pub(crate) use crate::engine::timer::slow::SLOW;
 pub(crate) use crate::engine::timer::wheel::AlarmId;
 
 /// A queue of alarms. Any thread sets and cancels them. The keeper sleeps until the first one.

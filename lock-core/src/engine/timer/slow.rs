@@ -1,4 +1,4 @@
-//! Timeouts of commands. Nearly every command is answered long before its time is up.
+//! Timeouts of commands and of waits in the local queue. Nearly all of them end long before their time is up.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -11,11 +11,11 @@ use tokio::sync::Notify;
 use crate::engine::timer::{Alarm, Timer};
 use lock_store::types::system::clock::Timestamp;
 
-/// After this time at the latest, a command counts as slow and gets an alarm of its own. It may be earlier: all
-/// commands share one alarm, which may be set already.
-const SLOW: Duration = Duration::from_millis(100);
+/// After this time at the latest, a command or a wait counts as slow and gets an alarm of its own. It may be earlier:
+/// all of them share one alarm, which may be set already.
+pub(crate) const SLOW: Duration = Duration::from_millis(100);
 
-/// The alarm that all commands share.
+/// The alarm that all commands and waits share.
 #[derive(Debug, Default)]
 pub(super) struct Slow {
     is_set: AtomicBool,

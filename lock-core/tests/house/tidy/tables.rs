@@ -382,7 +382,7 @@ pub(super) const TABLES: &[Layers] = &[
         source: BENCH,
         within: "",
         modules: &[
-            &["clock", "contestant", "peers", "stats"],
+            &["child", "clock", "contestant", "peers", "stats"],
             &["servers"],
             &["process"],
             &["bench", "peer"],
@@ -397,7 +397,7 @@ pub(super) const TABLES: &[Layers] = &[
     Layers {
         source: BENCH,
         within: "servers",
-        modules: &[&["files", "keeper", "proxy", "spy"], &["server"], &["site"]],
+        modules: &[&["files", "keeper", "spy"], &["server"], &["proxy", "site"]],
     },
     Layers {
         source: BENCH,
@@ -426,7 +426,7 @@ pub(super) const TABLES: &[Layers] = &[
             ],
         ],
     },
-    Layers { source: BENCH, within: "row::postgres", modules: &[&["server"], &["crowd", "steps"]] },
+    Layers { source: BENCH, within: "row::postgres", modules: &[&["server"], &["crowd"], &["steps"], &["herd"]] },
     Layers {
         source: BENCH,
         within: "contestant",

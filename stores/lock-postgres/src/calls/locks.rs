@@ -46,7 +46,7 @@ pub(super) async fn acquire(
     let stamps: Vec<i64> = tickets.iter().map(|ticket| ticket.map_or(0, |ticket| ticket.stamp.cast_signed())).collect();
     let grants: Vec<i64> = tickets.iter().map(|ticket| ticket.map_or(0, |ticket| millis(ticket.grant_ttl))).collect();
     let text = format!(
-        "SELECT * FROM {}.acquire_v1($1, $2::pg_catalog.text[]::pg_catalog.uuid[], $3, $4, $5, $6, $7, $8, $9, $10)",
+        "SELECT * FROM {}.acquire_v2($1, $2::pg_catalog.text[]::pg_catalog.uuid[], $3, $4, $5, $6, $7, $8, $9, $10)",
         context.settings.schema
     );
     let answer = session
@@ -72,16 +72,22 @@ pub(super) async fn acquire(
             if let Some(last) = rows.last() {
                 context.server_time.set(context.clock.now(), last.get("now_us"));
             }
-            // The transaction that pins the lock is looked up. Other claims do not wait for that.
             let (pinned, others): (Vec<_>, Vec<_>) =
                 asked.into_iter().zip(&rows).partition(|(_, row)| row.get::<_, bool>("pinned"));
-            for (one, row) in others.into_iter().chain(pinned) {
-                let attempt = attempt(context, session, &one.question, row).await;
-                drop(one.answer.send(attempt));
-            }
+            answer_each(context, session, others).await;
+            wake(session, &rows).await;
+            // The transaction that pins the lock is looked up. Other claims and waiters do not wait for that.
+            answer_each(context, session, pinned).await;
             None
         }
         Err(error) => Some(Failed { error, asked }),
+    }
+}
+
+async fn answer_each(context: &Context, session: &Session, asked: Vec<(Asked<AcquireRequest, Result<Attempt>>, &Row)>) {
+    for (one, row) in asked {
+        let attempt = attempt(context, session, &one.question, row).await;
+        drop(one.answer.send(attempt));
     }
 }
 
@@ -142,7 +148,7 @@ pub(super) async fn release(
     }
 }
 
-/// Tells the waiters to which a release has granted locks. A message that does not leave costs them time: they ask again.
+/// Tells the waiters to which a call has granted locks. A message that does not leave costs them time: they ask again.
 async fn wake(session: &Session, rows: &[Row]) {
     let granted = rows.iter().filter(|row| row.get::<_, Option<&str>>("channel").is_some());
     let (channels, messages): (Vec<&str>, Vec<&str>) =

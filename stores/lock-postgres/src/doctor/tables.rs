@@ -10,7 +10,7 @@ use crate::session::{Session, migrate, schema};
 use crate::url::Settings;
 
 /// Without these no lock is taken, kept or freed.
-const CORE: [&str; 5] = ["version_v1", "acquire_v1", "renew_v2", "release_v1", "holder_v1"];
+const CORE: [&str; 5] = ["version_v1", "acquire_v2", "renew_v2", "release_v2", "holder_v1"];
 
 pub(super) async fn schema(session: &Session, settings: &Settings, facts: &Facts) -> Vec<Finding> {
     let name = &settings.schema;

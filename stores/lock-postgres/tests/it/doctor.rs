@@ -50,7 +50,7 @@ fn a_sound_server_has_no_warning_and_nothing_is_made_of_it() {
         granted(&PostgresStore::new(&server.url()).unwrap(), &claim("makes the schema", LONG)).await;
         let found = examine(&server.url()).await;
         assert!(found.iter().all(|one| one.grade == FindingGrade::Works), "{found:#?}");
-        says(&found, "schema", FindingGrade::Works, &["lock_core, of version 5"]);
+        says(&found, "schema", FindingGrade::Works, &["lock_core, of version 6"]);
         says(&found, "functions", FindingGrade::Works, &["all are there"]);
         says(&found, "waiters", FindingGrade::Works, &["told at once"]);
     });

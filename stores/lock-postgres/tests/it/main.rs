@@ -18,6 +18,7 @@ mod prepared;
 mod queue;
 mod race;
 mod refusals;
+mod renewals;
 mod sessions;
 mod signals;
 mod silence;

@@ -17,6 +17,9 @@ const THIRD: &str = include_str!("../fixtures/v3.sql");
 /// The pins that builds of the fourth version had.
 const FOURTH: &str = include_str!("../fixtures/v4.sql");
 
+/// How builds of the fifth version took locks and renewed.
+const FIFTH: &str = include_str!("../fixtures/v5.sql");
+
 /// Holds a lock as a program of the first version does.
 const HELD: &str = "SELECT outcome FROM lock_core.acquire_v1('{held}', '{00000000-0000-0000-0000-000000000001}', '{600000}', '{0}', '{x}', \
                     '{9000000000000000}', '{NULL}', '{0}', '{0}', 'on')";
@@ -50,7 +53,7 @@ fn an_earlier_schema_is_migrated_by_its_owner_and_others_are_told_what_to_run() 
         for url in [url(&server, "app", ""), url(&server, "test", "?migrate=never")] {
             says(
                 connects(&url).await,
-                &["has version 1", "version 5", "run the files of sql/ of", "owner of the schema lock_core"],
+                &["has version 1", "version 6", "run the files of sql/ of", "owner of the schema lock_core"],
             );
         }
         let versions = "SELECT version, oldest FROM lock_core.meta";
@@ -58,7 +61,7 @@ fn an_earlier_schema_is_migrated_by_its_owner_and_others_are_told_what_to_run() 
 
         let owner = PostgresStore::new(&server.url()).unwrap();
         granted(&owner, &claim("migrates", LONG)).await;
-        assert_eq!(server.run(versions), "5|1", "programs of the first version go on");
+        assert_eq!(server.run(versions), "6|1", "programs of the first version go on");
         assert!(refused(&owner, &claim("held", LONG)).await, "whoever had a lock has it still");
         connects(&url(&server, "app", "?migrate=never")).await.unwrap();
         let may = |user: &str| {
@@ -134,7 +137,7 @@ fn an_earlier_schema_is_migrated_by_hand_or_by_one_of_many() {
         // Made by a build that had the function, and called that the first version.
         server.run("UPDATE locks.meta SET version = 1");
         connects(&url(&server, "test", "?schema=locks")).await.unwrap();
-        assert_eq!(server.run("SELECT version FROM locks.meta"), "5");
+        assert_eq!(server.run("SELECT version FROM locks.meta"), "6");
 
         server.run(FIRST);
         for _ in 0..2 {
@@ -194,7 +197,7 @@ fn calls_of_the_version_before_exclude_those_of_today() {
         server.run(&PostgresStore::schema("lock_core"));
         server.run(THIRD);
         let never = url(&server, "test", "?migrate=never");
-        says(connects(&never).await, &["has version 3", "version 5", "run the files of sql/ of"]);
+        says(connects(&never).await, &["has version 3", "version 6", "run the files of sql/ of"]);
         // The row of one lock is new, and that of the other is there and free.
         server.run(&HELD.replace("{held}", "{free}"));
         server.run("UPDATE lock_core.lock SET owner = NULL, until = 'epoch' WHERE key = 'free'");
@@ -202,7 +205,7 @@ fn calls_of_the_version_before_exclude_those_of_today() {
         before.batch_execute(&format!("BEGIN; {HELD}; {}", HELD.replace("{held}", "{free}"))).await.unwrap();
         let today = PostgresStore::new(&server.url()).unwrap();
         granted(&today, &claim("migrates", LONG)).await;
-        assert_eq!(server.run("SELECT version FROM lock_core.meta"), "5");
+        assert_eq!(server.run("SELECT version FROM lock_core.meta"), "6");
         let (held, free) = (claim("held", LONG), claim("free", LONG));
         let commits = async {
             let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted";
@@ -235,7 +238,7 @@ fn a_pin_of_the_version_before_lasts_over_a_migration() {
         pin(&user, "held", FencingToken::new(token)).await.unwrap();
         let today = PostgresStore::new(&server.url()).unwrap();
         granted(&today, &claim("migrates", LONG)).await;
-        assert_eq!(server.run("SELECT version FROM lock_core.meta"), "5");
+        assert_eq!(server.run("SELECT version FROM lock_core.meta"), "6");
         server.run("UPDATE lock_core.lock SET until = 'epoch' WHERE key = 'held'");
         assert!(refused(&today, &claim("held", LONG)).await);
         user.batch_execute("COMMIT; BEGIN").await.unwrap();
@@ -243,6 +246,36 @@ fn a_pin_of_the_version_before_lasts_over_a_migration() {
         assert!(refused(&today, &claim("held", LONG)).await);
         user.batch_execute("COMMIT").await.unwrap();
         assert_eq!(refusal(pin(&user, "held", FencingToken::new(token)).await).0, "LK004");
+    });
+}
+
+/// A program of the fifth version is in the middle of its renewals while another one migrates. It has prepared its statement.
+#[test]
+#[limit]
+fn renewals_of_the_version_before_go_on_over_a_migration() {
+    on_runtime(async {
+        let server = PostgresServer::start();
+        server.run(&PostgresStore::schema("lock_core"));
+        server.run(FIFTH);
+        says(connects(&url(&server, "test", "?migrate=never")).await, &["has version 5", "version 6"]);
+        server.run(HELD);
+        let renews = "SELECT renewed FROM lock_core.renew_v2('{held, never}', \
+                      '{00000000-0000-0000-0000-000000000001, 00000000-0000-0000-0000-000000000001}', '{600000, 600000}', 'on', 0)";
+        let before = session(&server).await;
+        let statement = before.prepare(renews).await.unwrap();
+        let renewed = async || {
+            let rows = before.query(&statement, &[]).await.unwrap();
+            rows.iter().map(|row| row.get(0)).collect::<Vec<bool>>()
+        };
+        before.batch_execute("BEGIN").await.unwrap();
+        assert_eq!(renewed().await, [true, false]);
+        let today = PostgresStore::new(&server.url()).unwrap();
+        granted(&today, &claim("migrates", LONG)).await;
+        assert_eq!(server.run("SELECT version FROM lock_core.meta"), "6");
+        assert_eq!(renewed().await, [true, false], "in the transaction that began before");
+        before.batch_execute("COMMIT").await.unwrap();
+        assert_eq!(renewed().await, [true, false]);
+        assert!(refused(&today, &claim("held", LONG)).await);
     });
 }
 

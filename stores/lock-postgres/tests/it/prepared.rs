@@ -30,7 +30,7 @@ fn a_session_prepares_what_is_sent_often_and_none_is_prepared_behind_a_pooler() 
     on_runtime(async {
         let server = logging();
         let store = PostgresStore::new(&server.url()).unwrap();
-        let calls = ["acquire_v1", "release_v2", "renew_v2"];
+        let calls = ["acquire_v2", "release_v2", "renew_v2"];
         // Renewals have a session of their own, which is opened beside the first calls.
         while calls.iter().any(|call| executed(&server, "s", call) < 3) {
             pair(&store, "direct").await;
@@ -69,15 +69,15 @@ fn a_call_whose_statement_was_thrown_away_is_sent_anew() {
         does("DEALLOCATE ALL");
         for _ in 0..2 {
             store.holder(&key).await.unwrap();
-            let named = executed(&server, "s", "acquire_v1");
+            let named = executed(&server, "s", "acquire_v2");
             pair(&store, "thrown away").await;
             pair(&store, "prepared anew").await;
-            assert!(executed(&server, "s", "acquire_v1") > named);
+            assert!(executed(&server, "s", "acquire_v2") > named);
         }
         // A function that returns more than before.
-        let text = server.run("SELECT pg_get_functiondef('lock_core.acquire_v1'::regproc)");
-        let drop = "DROP FUNCTION lock_core.acquire_v1";
-        server.run(&format!("{drop}; {}", text.replace("now_us bigint)", "now_us bigint, more text)")));
+        let text = server.run("SELECT pg_get_functiondef('lock_core.acquire_v2'::regproc)");
+        let drop = "DROP FUNCTION lock_core.acquire_v2";
+        server.run(&format!("{drop}; {}", text.replace("message text)", "message text, more text)")));
         pair(&store, "returns more").await;
         server.run(&format!("{drop}; {text}"));
         pair(&store, "as before").await;
@@ -90,10 +90,11 @@ fn a_call_whose_statement_was_thrown_away_is_sent_anew() {
         );
         server.run("SELECT 1");
         store.holder(&key).await.unwrap();
-        let unnamed = executed(&server, "<unnamed>", "acquire_v1");
-        pair(&store, "no name is free").await;
-        pair(&store, "no name is free").await;
-        assert_eq!(executed(&server, "<unnamed>", "acquire_v1"), unnamed + 2);
+        let unnamed = executed(&server, "<unnamed>", "acquire_v2");
+        // On a busy machine another session, whose names are free, may serve one of the pairs.
+        while executed(&server, "<unnamed>", "acquire_v2") < unnamed + 2 {
+            pair(&store, "no name is free").await;
+        }
     });
 }
 

@@ -293,8 +293,8 @@ fn what_refuses_a_command_is_said_in_the_words_of_the_server() {
         // A function that is missing, and then everything.
         while store.ping().await.is_err() {}
         granted(&store, &claim("again", LONG)).await;
-        server.run("ALTER FUNCTION lock_core.acquire_v1 RENAME TO gone_v1");
-        says(&refusal(&store).await, Misconfigured, &["lock_core.acquire_v1", "sql/"]);
+        server.run("ALTER FUNCTION lock_core.acquire_v2 RENAME TO gone_v1");
+        says(&refusal(&store).await, Misconfigured, &["lock_core.acquire_v2", "sql/"]);
     });
 }
 

@@ -5,7 +5,7 @@ use lock_postgres::PostgresStore;
 use lock_store::{AcquireRequest, Attempt, Claim, Freed, Release, Ticket};
 use lock_testing::{PostgresServer, Stopwatch, limit};
 use std::time::Duration;
-use tokio_postgres::Client;
+use tokio_postgres::{AsyncMessage, Client, NoTls};
 
 use crate::support::{LONG, claim, ended, granted, on_runtime, pid, pin, refused, session, store, waits};
 
@@ -166,6 +166,46 @@ fn a_release_returns_its_message_and_that_of_an_earlier_build_sends_it() {
             let row = said.lines().find(|line| line.starts_with('t')).unwrap();
             assert_eq!(row.contains("|lock_core_there|granted|"), !sends, "{said}");
         }
+    });
+}
+
+/// So it is when a claim finds that a lease is over, and grants the lock to a waiter.
+#[test]
+#[limit]
+fn a_claim_returns_the_message_of_a_waiter_and_that_of_an_earlier_build_sends_it() {
+    on_runtime(async {
+        let (server, store) = store();
+        let _there = present(&server, &store).await;
+        let over = async |key: &str| {
+            granted(&store, &claim(key, LONG)).await;
+            assert!(queued(&store, &claim(key, LONG)).await);
+            server.run(&format!("UPDATE lock_core.lock SET until = clock_timestamp() WHERE key = '{key}'"));
+        };
+        for (version, sends) in [("acquire_v2", false), ("acquire_v1", true)] {
+            over(version).await;
+            let other = claim(version, LONG).owner.to_hex();
+            let said = server.run(&format!(
+                "LISTEN lock_core_there; SELECT * FROM lock_core.{version}('{{{version}}}', '{{{other}}}', '{{60000}}', '{{0}}', '{{x}}', \
+                 '{{9000000000000000}}', '{{NULL}}', '{{0}}', '{{0}}', 'on')"
+            ));
+            let heard = said.lines().any(|line| line.starts_with("Async") && line.contains(&format!("|{version}\"")));
+            assert_eq!(heard, sends, "{said}");
+            let row = said.lines().find(|line| line.starts_with("held|")).unwrap();
+            assert_eq!(row.contains("|lock_core_there|granted|"), !sends, "{said}");
+        }
+        let (client, mut connection) = tokio_postgres::connect(&server.url(), NoTls).await.unwrap();
+        let (sends, mut heard) = tokio::sync::mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            while let Some(Ok(message)) = std::future::poll_fn(|context| connection.poll_message(context)).await {
+                if let AsyncMessage::Notification(message) = message {
+                    let _ = sends.send(message.payload().to_owned());
+                }
+            }
+        });
+        client.batch_execute("LISTEN lock_core_there").await.unwrap();
+        over("told by the store").await;
+        assert!(refused(&store, &claim("told by the store", LONG)).await);
+        while !heard.recv().await.unwrap().ends_with("|told by the store") {}
     });
 }
 

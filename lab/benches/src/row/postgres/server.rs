@@ -20,7 +20,7 @@ pub(super) async fn manager(url: &str) -> Result<LockManager> {
 
 /// The statements of a program without this library: one takes a free lock, one frees it.
 pub(super) const PAIR: [&str; 2] = [
-    "SELECT outcome FROM lock_core.acquire_v1(ARRAY[$1::text], ARRAY[$2::text::uuid], '{30000}', '{0}', '{x}', \
+    "SELECT outcome FROM lock_core.acquire_v2(ARRAY[$1::text], ARRAY[$2::text::uuid], '{30000}', '{0}', '{x}', \
      '{9000000000000000}', '{NULL}', '{0}', '{0}', 'on')",
     "SELECT freed FROM lock_core.release_v2(ARRAY[$1::text], ARRAY[$2::text::uuid], '{0}', '{NULL}', '{NULL}', \
      '{NULL}', 'on')",

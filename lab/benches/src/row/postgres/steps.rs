@@ -1,8 +1,5 @@
 //! One step at a time: each step of this library right after the bare statements that it is compared with.
 
-use std::future::poll_fn;
-use std::pin::Pin;
-use std::task::Poll;
 use std::time::Duration;
 
 use lock_core::store::{AcquireRequest, Attempt, Claim, Release, Renewal};
@@ -10,9 +7,10 @@ use lock_core::{HolderInfo, LockBackend as _, LockGuard, LockKey, LockManager};
 use lock_postgres::PostgresStore;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
-use tokio_postgres::{Client, Error, Statement};
+use tokio_postgres::{Client, Statement};
 
 use crate::process::job::Statements;
+use crate::row::postgres::crowd::{FOR_UPDATE, row_locked};
 use crate::row::postgres::server::{PAIR, bare_pair, listener, manager, session};
 use crate::stats::percentile;
 use crate::{Failure, Result, clock};
@@ -25,14 +23,14 @@ pub(super) struct Steps {
     pub(super) pair: f64,
     /// The statements of a pair, by one session and without the rest of this library.
     pub(super) bare: f64,
+    /// A row that is locked until the end of its transaction, as users do instead.
+    pub(super) for_update: f64,
     /// A transaction of two statements: read and write.
     pub(super) plain: f64,
     pub(super) pinned: f64,
+    /// A message from a transaction that writes and commits on disk, until it is heard.
     pub(super) notify: f64,
-    /// The least that a hand-off can cost: the message, and a grant that survives a crash of the server.
-    pub(super) notify_and_commit: f64,
     pub(super) hand_off: f64,
-    pub(super) updates: f64,
     pub(super) update: f64,
     pub(super) renewals: f64,
     /// How many tokens in the hand-offs were not greater than the one before.
@@ -46,7 +44,7 @@ const LEASES: usize = 100;
 const KEYS: u32 = 50;
 
 const TABLES: &str = "CREATE TABLE IF NOT EXISTS account (id bigint PRIMARY KEY, n bigint NOT NULL);
-    INSERT INTO account VALUES (1, 0) ON CONFLICT DO NOTHING;
+    INSERT INTO account SELECT n, 0 FROM generate_series(0, 1023) n ON CONFLICT DO NOTHING;
     CREATE TABLE IF NOT EXISTS bare (key text COLLATE \"C\" PRIMARY KEY, until timestamptz NOT NULL) WITH (fillfactor = 50);
     INSERT INTO bare SELECT 'lease:' || n, now() FROM generate_series(1, 100) n ON CONFLICT DO NOTHING";
 
@@ -86,19 +84,21 @@ async fn pairs(job: &Statements, client: &mut Client, steps: &mut Steps) -> Resu
     let write = client.prepare("UPDATE account SET n = n + 1 WHERE id = 1").await?;
     let read = client.prepare("SELECT n FROM account WHERE id = 1").await?;
     let keep = client.prepare(pin.text()).await?;
+    let select = client.prepare(FOR_UPDATE).await?;
     let statements = [client.prepare(PAIR[0]).await?, client.prepare(PAIR[1]).await?];
-    let [mut durable, mut pair, mut bare, mut plain, mut pinned] = [const { Times(Vec::new()) }; 5];
+    let [mut durable, mut pair, mut bare, mut for_update, mut plain, mut pinned] = [const { Times(Vec::new()) }; 6];
     for step in 0..job.steps {
         let key = format!("pair:{}", step % KEYS);
         durable.of(async { Ok(client.execute(&write, &[]).await?) }).await?;
         pair.of(async { Ok(locks.lock(key.as_str()).await?.release().await?) }).await?;
         bare.of(bare_pair(client, &statements, &key, "00000000-0000-0000-0000-000000000000")).await?;
+        for_update.of(row_locked(client, &select, (step % KEYS).into())).await?;
         plain.of(transaction(client, &read, &write, None)).await?;
         pinned.of(transaction(client, &read, &write, Some((&keep, pin.key(), pin.token())))).await?;
     }
     guard.release().await?;
     (steps.durable, steps.pair, steps.bare) = (durable.median(), pair.median(), bare.median());
-    (steps.plain, steps.pinned) = (plain.median(), pinned.median());
+    (steps.for_update, steps.plain, steps.pinned) = (for_update.median(), plain.median(), pinned.median());
     Ok(())
 }
 
@@ -118,28 +118,18 @@ async fn transaction(
     Ok(transaction.commit().await?)
 }
 
-/// From the call of a release to the guard of a waiter in another process. A bare message between two sessions is the comparison.
+/// From the call of a release to the guard of a waiter in another process. A message of a durable transaction is the comparison.
 async fn hand_offs(job: &Statements, client: &Client, steps: &mut Steps) -> Result<()> {
     let (_listening, mut heard) = listener(&job.url, "bench").await?;
     let (here, there) = (manager(&job.url).await?, manager(&job.url).await?);
-    let tell = client.prepare("SELECT pg_notify('bench', '')").await?;
-    let write = client.prepare("UPDATE account SET n = n + 1 WHERE id = 1").await?;
-    let silent = || "the session that listens has ended";
-    let [mut notify, mut both, mut hand_off] = [const { Times(Vec::new()) }; 3];
+    let write = "WITH new AS (UPDATE account SET n = n + 1 WHERE id = 1) SELECT pg_notify('bench', '')";
+    let write = client.prepare(write).await?;
+    let [mut notify, mut hand_off] = [const { Times(Vec::new()) }; 2];
     let mut guard = here.lock("handed").await?;
     for step in 0..job.steps {
-        let message = async { Ok::<_, Failure>(client.execute(&tell, &[]).await?) };
-        notify
-            .of(async {
-                tokio::try_join!(message, async { heard.recv().await.ok_or_else(|| Failure::from(silent())) })
-            })
-            .await?;
-        let message = async { Ok::<_, Failure>(client.execute(&tell, &[]).await?) };
-        let then = async {
-            heard.recv().await.ok_or_else(silent)?;
-            Ok::<_, Failure>(client.execute(&write, &[]).await?)
-        };
-        both.of(async { tokio::try_join!(message, then) }).await?;
+        let message = async { Ok::<_, Failure>(client.execute(&write, &[]).await?) };
+        let heard = async { heard.recv().await.ok_or_else(|| Failure::from("the session that listens has ended")) };
+        notify.of(async { tokio::try_join!(message, heard) }).await?;
         let next = if step % 2 == 0 { &there } else { &here };
         let waiter = queued(client, next).await?;
         let before = guard.token();
@@ -148,12 +138,12 @@ async fn hand_offs(job: &Statements, client: &Client, steps: &mut Steps) -> Resu
         steps.inversions += u64::from(guard.token() <= before);
     }
     guard.release().await?;
-    (steps.notify, steps.notify_and_commit, steps.hand_off) = (notify.median(), both.median(), hand_off.median());
+    (steps.notify, steps.hand_off) = (notify.median(), hand_off.median());
     Ok(())
 }
 
 /// Lets a manager wait for the lock, and returns when its claim is in the queue.
-async fn queued(client: &Client, locks: &LockManager) -> Result<JoinHandle<Result<LockGuard>>> {
+pub(super) async fn queued(client: &Client, locks: &LockManager) -> Result<JoinHandle<Result<LockGuard>>> {
     let request = locks.lock("handed");
     let waiter = tokio::spawn(async move { Ok(request.await?) });
     let look = "SELECT count(*) FROM lock_core.waiter WHERE key = 'handed'";
@@ -176,13 +166,11 @@ async fn renewals(job: &Statements, client: &Client, steps: &mut Steps) -> Resul
         }
         claims.push(claim);
     }
-    let set = "UPDATE bare SET until = clock_timestamp() + interval '30 s' WHERE key";
-    let (one, all) =
-        (client.prepare(&format!("{set} = $1")).await?, client.prepare(&format!("{set} = ANY($1)")).await?);
+    let all = "UPDATE bare SET until = clock_timestamp() + interval '30 s' WHERE key = ANY($1)";
+    let all = client.prepare(all).await?;
     let keys: Vec<&str> = claims.iter().map(|claim| claim.key.as_str()).collect();
-    let [mut updates, mut update, mut renewals] = [const { Times(Vec::new()) }; 3];
+    let [mut update, mut renewals] = [const { Times(Vec::new()) }; 2];
     for _ in 0..job.steps {
-        updates.of(one_by_one(client, &one, &keys)).await?;
         update.of(async { Ok(client.execute(&all, &[&keys]).await?) }).await?;
         let answers = renewals.of(async { Ok(store.renew(&claims).await) }).await?;
         if let Some(other) = answers.iter().find(|answer| !matches!(answer, Ok(Renewal::Renewed))) {
@@ -192,35 +180,6 @@ async fn renewals(job: &Statements, client: &Client, steps: &mut Steps) -> Resul
     for claim in claims {
         store.release(&Release::new(claim)).await?;
     }
-    (steps.updates, steps.update, steps.renewals) = (updates.median(), update.median(), renewals.median());
+    (steps.update, steps.renewals) = (update.median(), renewals.median());
     Ok(())
-}
-
-/// A statement in flight.
-type Sent<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + 'a>>;
-
-/// All updates in one transaction, sent as a whole before the first reply is read.
-async fn one_by_one(client: &Client, one: &Statement, keys: &[&str]) -> Result<()> {
-    let mut open: Vec<Sent<'_>> = Vec::new();
-    open.push(Box::pin(client.batch_execute("BEGIN")));
-    for key in keys {
-        open.push(Box::pin(async move { client.execute(one, &[key]).await.map(drop) }));
-    }
-    open.push(Box::pin(client.batch_execute("COMMIT")));
-    let done = poll_fn(|context| {
-        let mut failed = None;
-        open.retain_mut(|answer| match answer.as_mut().poll(context) {
-            Poll::Pending => true,
-            Poll::Ready(said) => {
-                failed = failed.take().or(said.err());
-                false
-            }
-        });
-        match failed {
-            Some(error) => Poll::Ready(Err(error)),
-            None if open.is_empty() => Poll::Ready(Ok(())),
-            None => Poll::Pending,
-        }
-    });
-    Ok(done.await?)
 }

@@ -2,10 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use fastrand::Rng;
-use lock_testing::RedisServer;
-
-use crate::harness::servers::{Change, Topology};
+use crate::harness::servers::Topology;
 
 #[path = "../../../../../stores/lock-zookeeper/tests/it/servers.rs"]
 #[allow(dead_code, reason = "some of it is only for the tests of the store")]
@@ -61,18 +58,6 @@ impl Topology for Ensemble {
         format!("zookeeper://{}/proof?session=4s", hosts.join(","))
     }
 
-    fn server(&self, _: usize) -> &RedisServer {
-        unreachable!("there is no Redis here")
-    }
-
-    fn serving(&self) -> Vec<usize> {
-        Vec::new()
-    }
-
-    fn may_be_demoted(&self) -> bool {
-        false
-    }
-
     fn pause(&self, _: usize) {
         let mut state = self.state();
         let unlucky = state.unlucky();
@@ -101,16 +86,4 @@ impl Topology for Ensemble {
         let nodes = state.servers.ask(leader, "dump").expect("the leader answers");
         nodes.lines().map(str::trim).filter(|node| node.starts_with("/proof/l/")).map(str::to_owned).collect()
     }
-
-    fn any_change(&self, _: &mut Rng) -> Change {
-        unreachable!("it is changed by nobody")
-    }
-
-    fn forgets(&self, _: Change) -> bool {
-        false
-    }
-
-    fn begin(&mut self, _: Change) {}
-
-    fn end(&mut self, _: Change) {}
 }

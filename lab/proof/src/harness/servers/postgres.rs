@@ -1,9 +1,8 @@
 //! A PostgreSQL server, which clients reach directly or through a pooler in transaction mode.
 
-use fastrand::Rng;
-use lock_testing::{PostgresPooler, PostgresServer, RedisServer};
+use lock_testing::{PostgresPooler, PostgresServer};
 
-use crate::harness::servers::{Change, Topology};
+use crate::harness::servers::Topology;
 
 pub(crate) struct Database {
     server: PostgresServer,
@@ -48,18 +47,6 @@ impl Topology for Database {
         format!("postgres://test@127.0.0.1:{}/postgres", proxies[0])
     }
 
-    fn server(&self, _: usize) -> &RedisServer {
-        unreachable!("there is no Redis here")
-    }
-
-    fn serving(&self) -> Vec<usize> {
-        Vec::new()
-    }
-
-    fn may_be_demoted(&self) -> bool {
-        false
-    }
-
     fn pause(&self, _: usize) {
         self.server.pause(true);
     }
@@ -92,16 +79,4 @@ impl Topology for Database {
         };
         all.lines().map(set).collect()
     }
-
-    fn any_change(&self, _: &mut Rng) -> Change {
-        unreachable!("it is changed by nobody")
-    }
-
-    fn forgets(&self, _: Change) -> bool {
-        false
-    }
-
-    fn begin(&mut self, _: Change) {}
-
-    fn end(&mut self, _: Change) {}
 }

@@ -92,6 +92,7 @@ impl PartialEq for LockKey {
 impl Eq for LockKey {}
 
 impl std::hash::Hash for LockKey {
+    #[inline]
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
         self.text.hash(state);
     }

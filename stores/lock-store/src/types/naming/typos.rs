@@ -24,16 +24,11 @@ pub fn has_hidden_end(text: &str) -> bool {
     text.starts_with(hidden) || text.ends_with(hidden)
 }
 
-/// Returns whether a text has a character that people do not see where it cannot be meant.
-fn is_misleading(text: &str) -> bool {
-    let plain = |byte: &u8| byte.is_ascii_graphic() || *byte == b' ';
-    has_hidden_end(text) || !text.as_bytes().iter().all(plain) && text.contains(is_invisible)
-}
-
 /// Checks a key that is asked for at a place of the program. A key of a template was checked when it was rendered.
 pub fn check(key: &LockKey, prefix: &str, place: &str) {
     let text = key.as_str().strip_prefix(prefix).unwrap_or(key.as_str());
-    if key.label().is_none() && is_misleading(text) {
+    let is_plain = || text.bytes().all(|byte| byte.is_ascii_graphic());
+    if key.label().is_none() && !is_plain() && (has_hidden_end(text) || text.contains(is_invisible)) {
         warn_of(text, place);
     }
 }

@@ -246,6 +246,7 @@ impl Default for LockOptions {
 impl LockOptions {
     /// Returns the interval at which the lease is renewed, if it is renewed.
     #[must_use]
+    #[inline]
     pub fn renew_interval(&self) -> Option<Duration> {
         match self.renew {
             Renew::Auto => Some(self.ttl / 3),
@@ -256,6 +257,7 @@ impl LockOptions {
 
     /// Returns the age at which a hold counts as stuck.
     #[must_use]
+    #[inline]
     pub fn stuck_threshold(&self) -> Duration {
         self.stuck_after.unwrap_or_else(|| self.ttl.saturating_mul(3).max(Duration::from_secs(30)))
     }

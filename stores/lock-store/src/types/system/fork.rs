@@ -15,6 +15,7 @@ impl MadeIn {
 
     /// Returns whether this process is a fork of the process in which it was made.
     #[must_use]
+    #[inline]
     pub fn was_forked(&self) -> bool {
         self.0.clone().detected_fork()
     }
