@@ -195,6 +195,7 @@ fn every_link_leads_somewhere() {
             "dashboards/README.md",
             "lab/proof/README.md",
             "stores/README.md",
+            "stores/which-store.md",
         ]
         .map(|name| root().join(name)),
     );
