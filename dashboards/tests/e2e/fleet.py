@@ -191,8 +191,7 @@ class Fleet:
         check(status == 0 and "every lock given back: true" in said, f"{name} gives every lock back at SIGTERM: {status} {said[-500:]}")
 
     def printed(self, name):
-        with open(self.members[name].log, encoding="utf-8") as log:
-            return log.read()
+        return e2e.printed(self.members[name])
 
     def kill(self, name):
         """Kills a process. Its scrapes fail from now on."""

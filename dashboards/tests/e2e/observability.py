@@ -424,10 +424,15 @@ def check(holds, what):
         break_off("not so: " + what)
 
 
+def printed(child):
+    """What a process has printed, also if it has ended."""
+    with open(child.log, encoding="utf-8", errors="replace") as log:
+        return log.read()
+
+
 def break_off(why):
     for child in children:
-        with open(child.log, encoding="utf-8", errors="replace") as log:
-            print(f"--- {child.log}\n{log.read()[-2000:]}", file=sys.stderr)
+        print(f"--- {child.log}\n{printed(child)[-2000:]}", file=sys.stderr)
     sys.exit(why)
 
 

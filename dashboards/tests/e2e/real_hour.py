@@ -33,7 +33,7 @@ def healthy(fleet, seconds):
     for service, pods in PODS.items():
         for number in range(pods):
             fleet.add(f"{service}-v0-{number}", SERVICES[service])
-    began, version = time.time(), 0
+    began, version, migrating = time.time(), 0, []
     say(f"{sum(PODS.values())} processes of {len(PODS)} services run")
     # As many as an hour allows, and at least one.
     rounds = max(1, int(seconds // 1200))
@@ -44,8 +44,11 @@ def healthy(fleet, seconds):
             fleet.deploy(service, f"v{version}", f"v{version + 1}")
             say(f"{time.time() - fleet.began:6.0f} s: {service} is deployed")
             if service in MIGRATED and turn == 0:
-                for number in range(PODS[service]):
-                    fleet.say(f"{service}-v{version + 1}-{number}", f"migrate {service}:migration 0042 {migration}")
+                names = [f"{service}-v{version + 1}-{number}" for number in range(PODS[service])]
+                for name in names:
+                    fleet.say(name, f"migrate {service}:migration 0042 {migration}")
+                # Later deploys end these processes.
+                migrating += [fleet.members[name] for name in names]
         version += 1
         until(began, seconds * (turn + 5 / 6) / rounds)
         fleet.add("shop-more-0", SERVICES["shop"])
@@ -54,7 +57,7 @@ def healthy(fleet, seconds):
     until(began, seconds)
     told, fired = fleet.messages, fleet.fired(fleet.began)
     check(not told and not fired, f"nobody is told anything in {seconds / 60:.0f} healthy minutes: {told} {fired}")
-    done = [fleet.printed(name).count("migrated: Ok(Some(") for name in fleet.members]
+    done = [e2e.printed(member).count("migrated: Ok(Some(") for member in migrating]
     check(sum(done) == len(MIGRATED), f"each migration of {migration} s ran once: {done}")
     empty = fleet.server.query('min_over_time(sum by (store) (distributed_lock_permits_held{lock="shop:image"})[' + f"{seconds * 0.7:.0f}s:{fleet.every}s]) == 0")
     check(not empty, f"the semaphore is never empty: {empty}")
