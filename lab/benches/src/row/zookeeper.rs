@@ -24,7 +24,7 @@ use crate::{Failure, Result, clock, peers};
 #[allow(dead_code, reason = "most of it is for the tests of the store")]
 mod servers;
 
-use servers::{NEWEST, Pace, Servers, is_installed};
+use servers::{NEWEST, Pace, Servers, can_start};
 
 /// How many tasks there are in a crowd, and how many keys each of them cycles through.
 const TASKS: u64 = 64;
@@ -35,11 +35,18 @@ const KEYS: u64 = 16;
 pub(crate) struct Measured {
     bare: [f64; 2],
     ours: [f64; 2],
-    curator: [f64; 2],
+    /// `None` if Curator is not installed.
+    curator: [Option<f64>; 2],
     watch: f64,
     hand_off: f64,
     /// How many tokens in the hand-offs were not greater than the one before.
     inversions: u64,
+}
+
+impl Measured {
+    fn curator(&self, at: usize) -> f64 {
+        self.curator[at].unwrap_or(f64::NAN)
+    }
 }
 
 /// One figure of a round.
@@ -48,25 +55,25 @@ type Of = fn(&Measured) -> f64;
 const FIGURES: [(&str, &str, Of); 8] = [
     ("bare create and delete", "µs", |round| 1e6 / round.bare[0]),
     ("us: a pair", "µs", |round| 1e6 / round.ours[0]),
-    ("Curator: a pair", "µs", |round| 1e6 / round.curator[0]),
+    ("Curator: a pair", "µs", |round| 1e6 / round.curator(0)),
     ("bare watch until heard", "µs", |round| round.watch),
     ("us: hand-off between processes", "µs", |round| round.hand_off),
     ("64 tasks: bare", "/s", |round| round.bare[1]),
     ("64 tasks: us", "/s", |round| round.ours[1]),
-    ("64 threads: Curator", "/s", |round| round.curator[1]),
+    ("64 threads: Curator", "/s", |round| round.curator(1)),
 ];
 
 const TARGETS: [(&str, Of, Of, Bound, f64); 5] = [
     ("a pair / bare", |r| r.bare[0], |r| r.ours[0], Bound::AtMost, 1.5),
     ("64 tasks, us / bare", |r| r.ours[1], |r| r.bare[1], Bound::AtLeast, 0.5),
-    ("a pair, us / Curator", |r| r.curator[0], |r| r.ours[0], Bound::AtMost, 1.0),
-    ("64 tasks, us / Curator", |r| r.ours[1], |r| r.curator[1], Bound::AtLeast, 1.0),
+    ("a pair, us / Curator", |r| r.curator(0), |r| r.ours[0], Bound::AtMost, 1.0),
+    ("64 tasks, us / Curator", |r| r.ours[1], |r| r.curator(1), Bound::AtLeast, 1.0),
     ("hand-off / bare watch", |r| r.hand_off, |r| r.watch, Bound::AtMost, 1.5),
 ];
 
 pub(super) fn run(bench: &mut Bench) -> Result<Outcome> {
     let mut rounds = Vec::new();
-    if is_installed(NEWEST) {
+    if can_start(NEWEST) {
         let servers = Servers::three(Pace::PATIENT).ok_or("ZooKeeper does not start")?;
         let window_ms = bench.scale.pick(2_000, 500, 150);
         for round in 0..bench.rounds {
@@ -80,14 +87,15 @@ pub(super) fn run(bench: &mut Bench) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     if !rounds.is_empty() {
         let figure = |(name, unit, of): &(&str, &'static str, Of)| {
-            let values = rounds.iter().map(*of).filter(|value| value.is_finite());
-            Figure::new(*name, unit, values.collect())
+            let values: Vec<f64> = rounds.iter().map(*of).filter(|value| value.is_finite()).collect();
+            (!values.is_empty()).then(|| Figure::new(*name, unit, values))
         };
-        outcome.figures = FIGURES.iter().map(figure).collect();
+        outcome.figures = FIGURES.iter().filter_map(figure).collect();
         outcome.faults.insert("token inversions", rounds.iter().map(|round| round.inversions).sum());
     }
     for (what, above, below, bound, reach) in TARGETS {
-        let value = median(rounds.iter().filter_map(|round| ratio(above(round), below(round))).collect());
+        let ratios = rounds.iter().filter_map(|round| ratio(above(round), below(round)));
+        let value = median(ratios.filter(|ratio| ratio.is_finite()).collect());
         outcome.targets.push(match bound {
             Bound::AtLeast => Target::at_least(what, value, reach),
             Bound::AtMost => Target::at_most(what, value, reach),
@@ -193,11 +201,11 @@ async fn rate(line: &Line, tasks: u64, window_ms: u64) -> Result<f64> {
     Ok(counted as f64 / Duration::from_nanos(window).as_secs_f64())
 }
 
-/// Returns the rate of Curator, in a process of its own. The virtual machine compiles at run time, so it warms up for longer. Not a
-/// number if Curator is not installed.
-fn curator(url: &str, tasks: u64, window_ms: u64) -> Result<f64> {
+/// Returns the rate of Curator, in a process of its own. The virtual machine compiles at run time, so it warms up for longer. `None` if
+/// Curator is not installed.
+fn curator(url: &str, tasks: u64, window_ms: u64) -> Result<Option<f64>> {
     let peer = peers::all().into_iter().find(|peer| peer.name == peers::CURATOR).ok_or("there is no such peer")?;
-    let Ok(command) = peer.command else { return Ok(f64::NAN) };
+    let Ok(command) = peer.command else { return Ok(None) };
     let mut adapter = Adapter::start_at(&command, url)?;
     let window = clock::as_nanos(Duration::from_millis(window_ms));
     let from = clock::now() + 4 * window;
@@ -212,7 +220,7 @@ fn curator(url: &str, tasks: u64, window_ms: u64) -> Result<f64> {
     // Each record begins with four times and a token; the third of them is when the release was called.
     let released = |record: &[u8]| u64::from_le_bytes(record[16..24].try_into().unwrap_or_default());
     let counted = records.chunks_exact(44).filter(|record| (from..from + window).contains(&released(record))).count();
-    Ok(counted as f64 / Duration::from_nanos(window).as_secs_f64())
+    Ok(Some(counted as f64 / Duration::from_nanos(window).as_secs_f64()))
 }
 
 /// From the call of a release to the guard of a waiter in another process. A watch that hears of a deleted node is the comparison.

@@ -75,11 +75,16 @@ fn jars(version: &str) -> Option<PathBuf> {
     folders.find(|folder| folder.join("pom.xml").exists())
 }
 
-/// Returns whether servers of a version can be started, and names the test if not.
-pub(crate) fn is_installed(version: &str) -> bool {
+/// Returns whether servers of a version can be started.
+pub(crate) fn can_start(version: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let has_java = std::env::split_paths(&path).any(|folder| folder.join("java").is_file());
-    let is = has_java && jars(version).is_some();
+    has_java && jars(version).is_some()
+}
+
+/// Returns whether servers of a version can be started, and names the test if not.
+pub(crate) fn is_installed(version: &str) -> bool {
+    let is = can_start(version);
     if !is {
         not_run(&format!("ZooKeeper {version} is not installed; with Java and Maven: sh scripts/need-zookeeper.sh"));
     }

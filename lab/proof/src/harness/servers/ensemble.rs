@@ -8,7 +8,7 @@ use crate::harness::servers::Topology;
 #[allow(dead_code, reason = "some of it is only for the tests of the store")]
 mod zookeeper;
 
-use zookeeper::{NEWEST, Pace, Servers, is_installed};
+use zookeeper::{NEWEST, Pace, Servers, can_start};
 
 pub(crate) struct Ensemble(Mutex<State>);
 
@@ -22,7 +22,7 @@ struct State {
 impl Ensemble {
     /// Says what must be installed first, if anything.
     pub(crate) fn missing() -> Option<String> {
-        (!is_installed(NEWEST)).then(|| "run sh scripts/need-zookeeper.sh, which needs Java and Maven".to_owned())
+        (!can_start(NEWEST)).then(|| "run sh scripts/need-zookeeper.sh, which needs Java and Maven".to_owned())
     }
 
     pub(crate) fn start() -> Self {
