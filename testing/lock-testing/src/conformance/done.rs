@@ -155,6 +155,8 @@ async fn taken(store: &impl LockBackend, key: &LockKey, site: &str) -> Claim {
 async fn freed(store: &impl LockBackend, claim: &Claim) {
     let freed = store.release(&Release::new(claim.clone())).await;
     assert!(freed.is_ok(), "{freed:?}");
+    // A member of a quorum may hear of it only after the answer.
+    store.settled().await;
 }
 
 /// Walks through all marks of a lock.
