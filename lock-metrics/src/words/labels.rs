@@ -69,8 +69,9 @@ pub(crate) const CHANGES: [&str; 2] = ["master_moved", "slots"];
 pub(crate) const REDIRECTIONS: [&str; 4] = ["moved", "ask", "try_again", "no_master"];
 /// The values of `state` of `quorum_members`.
 pub(crate) const MEMBER_STATES: [&str; 4] = ["counted", "excluded", "away", "disagrees"];
-/// The values of `phase`.
+/// The values of `by` of `confirm_seconds`.
 pub(crate) const CONFIRMED_BY: [&str; 2] = ["disk", "replicas"];
+/// The values of `phase`.
 pub(crate) const PHASES: [&str; 2] = ["first", "second"];
 /// The values of `role` of `deadlocks_total`.
 pub(crate) const DEADLOCK_ROLES: [&str; 2] = ["victim", "member"];
