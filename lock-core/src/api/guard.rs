@@ -330,6 +330,7 @@ impl LockGuard {
         let first = self.first.release(caller);
         // All releases are started before the first is awaited.
         let more: Vec<_> = match self.more {
+            // Nearly every guard has one key. Collecting nothing costs a hundred instructions.
             none if none.is_empty() => Vec::new(),
             more => more.into_iter().map(|owned| owned.release(caller)).collect(),
         };

@@ -79,11 +79,14 @@ impl Acquire {
         }
         loop {
             let tell_at = self.telling.at;
-            tokio::select! {
-                biased;
-                answer = beside(&mut self.telling, Box::pin(guard.ask(&self.spec, (now, self.until)))) => return answer,
-                // The command stays in flight, and its answer is awaited again.
-                () = self.handle.engine.timer.sleep_long(now, tell_at) => {}
+            {
+                let asked = pin!(guard.ask(&self.spec, (now, self.until)));
+                tokio::select! {
+                    biased;
+                    answer = beside(&mut self.telling, asked) => return answer,
+                    // The command stays in flight, and its answer is awaited again.
+                    () = self.handle.engine.timer.sleep_long(now, tell_at) => {}
+                }
             }
             self.tell(None, Some(guard.owner()));
         }

@@ -94,7 +94,7 @@ async fn a_confirmation_that_a_demoted_master_answers_lets_nobody_in() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(server.port());
     let next = granted_in_its_sleep(&server, &proxy, LONG, |proxy| proxy.black_hole(Direction::ToServer)).await;
-    // Of a master that cannot be reached, so that it keeps its data.
+    // Its master cannot be reached, so it keeps its data.
     server.command(&["REPLICAOF", "127.0.0.1", "1"]);
     proxy.resume();
     tokio::time::sleep(SECOND).await;
