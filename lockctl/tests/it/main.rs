@@ -17,6 +17,8 @@ mod mistakes;
 mod names;
 #[cfg(target_os = "linux")]
 mod once;
+#[cfg(any(feature = "postgres", feature = "zookeeper"))]
+mod operator;
 mod others;
 #[cfg(feature = "postgres")]
 mod postgres;

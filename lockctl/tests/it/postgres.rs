@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use lock_core::{LockGuard, LockManager, LossReason, Renew};
+use lock_core::{LockGuard, LockManager, Renew};
 use lock_metrics::{FleetInspector, builder};
 use lock_postgres as _;
 use lock_testing::{PostgresServer, limit};
 
+use crate::operator;
 use crate::program::lockctl_at;
 
 async fn take(server: &PostgresServer, key: &str) -> (LockManager, LockGuard) {
@@ -59,41 +60,10 @@ async fn locks_in_a_database_are_shown_explained_and_taken_away() {
         }
     });
     until_they_listen(&server, "2");
-    let waiter = loop {
-        let json = ctl(&["waiters", "lock:user:42", "--json"]).json();
-        if json["waiters"][0].is_object() {
-            break json["waiters"][0].clone();
-        }
-    };
-    assert_eq!((&waiter["position"], &waiter["site"]), (&1.into(), &"shop::refund".into()));
-    assert!(waiter["waiting_for_seconds"].as_f64().unwrap() < 60.0 && waiter["confirmed_seconds_ago"].is_f64());
-    let why = ctl(&["why", "lock:user:42"]);
-    why.assert_code(0);
-    assert!(why.stdout.contains("shop::charge") && why.stdout.contains("shop::refund"), "{why:?}");
-    ctl(&["run", "lock:user:42", "--wait", "none", "--", "true"]).assert_code(75);
-
-    let shown = ctl(&["show", "lock:user:42", "--json"]).json();
-    assert_eq!((&shown["state"], &shown["waiters"]), (&"held".into(), &1.into()), "{shown:#}");
-    let owner = shown["owner"].as_str().unwrap();
-    let wrong = "ab".repeat(16);
-    ctl(&["release", "lock:user:42", "--expect-owner", &wrong, "--reason", "x"]).assert_code(1);
-    guard.ensure_held().unwrap();
-    let ended = ctl(&["release", "lock:user:42", "--expect-owner", owner, "--reason", "host web-3 is gone"]);
-    ended.assert_code(0);
-    assert!(ended.stderr.contains("outcome=\"released\"") && ended.stderr.contains("host web-3"), "{ended:?}");
-    assert_eq!(guard.lost().await, LossReason::Revoked, "its process is told");
-    let next = waiting.join_next().await.unwrap().unwrap();
-    assert!(next.token() > guard.token(), "who waited has it");
-    next.release().await.unwrap();
-    ctl(&["run", "lock:user:42", "--wait", "none", "--", "true"]).assert_code(0);
-
-    let job = locks.lock("cron:report").with_site("shop::report").at_most_every(Duration::from_secs(3600));
-    job.run(async |_| Ok::<_, lock_core::LockError>(())).await.unwrap();
-    let jobs = ctl(&["jobs"]);
-    jobs.assert_code(0);
-    assert!(jobs.stdout.contains("cron:report") && jobs.stdout.contains("1 job on "), "{jobs:?}");
+    let waiter = operator::takes_a_lock_away(&server.url(), &guard, &mut waiting).await;
+    assert!(waiter["confirmed_seconds_ago"].is_f64(), "{waiter}");
+    operator::reads_what_ran(&server.url(), &locks).await;
     let migrate = ["run", "migrate:orders", "--once-for", "v42", "--", "echo", "migrated"];
-    assert_eq!([ctl(&migrate).stdout, ctl(&migrate).stdout], ["migrated\n", ""], "once for its version");
     let jobs = ctl(&["jobs", "--prefix", "migrate"]);
     assert!(jobs.stdout.contains("v42") && jobs.stdout.contains("lockctl run echo"), "{jobs:?}");
     ctl(&["forget", "migrate:orders", "v42"]).assert_code(0);
