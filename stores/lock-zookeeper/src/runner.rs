@@ -6,11 +6,11 @@ use std::time::Duration;
 use lock_store::{AcquireRequest, Claim, Inbox, LockError, Notice, Result, Timestamp};
 use tokio::sync::{oneshot, watch};
 
+use crate::attend::{close, open_when_wanted};
 use crate::calls::acquire::undo;
 use crate::revoked::hear;
 use crate::session::{Session, number, version, within};
 use crate::shared::Shared;
-use crate::slot::{close, open_when_wanted};
 use crate::sweep::sweep;
 use crate::url::Settings;
 

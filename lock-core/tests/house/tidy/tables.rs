@@ -325,8 +325,9 @@ pub(super) const TABLES: &[Layers] = &[
         modules: &[
             &["data", "error", "names", "url"],
             &["places", "session"],
-            &["shared slot"],
-            &["calls", "revoked", "sweep"],
+            &["slot"],
+            &["shared"],
+            &["attend", "calls", "revoked", "sweep"],
             &["runner"],
             &["store"],
             &["doctor", "inspect"],

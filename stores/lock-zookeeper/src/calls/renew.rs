@@ -8,7 +8,7 @@ use lock_store::types::options::command_timeout;
 use lock_store::{Claim, LockError, Renewal, Result, Timestamp};
 use zookeeper_client::{Error, MultiReadResult};
 
-use crate::calls::acquire::promised;
+use crate::calls::confirm::promised;
 use crate::error::of_request;
 use crate::places::Known;
 use crate::session::{Session, within};

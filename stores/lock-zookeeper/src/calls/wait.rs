@@ -6,7 +6,7 @@ use std::time::Duration;
 use lock_store::{Claim, Grant, OwnerId};
 use zookeeper_client::Error;
 
-use crate::calls::acquire::confirm;
+use crate::calls::confirm::confirm;
 use crate::names::KeyHash;
 use crate::session::{Session, sleep};
 use crate::shared::Shared;
