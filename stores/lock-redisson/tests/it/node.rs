@@ -5,9 +5,8 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use lock_core::ReleaseOutcome;
-use lock_testing::{RedisServer, Stopwatch, limit};
+use lock_testing::{RedisServer, Stopwatch, limit, not_run};
 
-use crate::redisson::not_run;
 use crate::support::{SECOND, eventually, exists, listeners, locks, scripts};
 
 /// A process that runs a line of JavaScript and answers with a line.

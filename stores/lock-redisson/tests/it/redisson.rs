@@ -5,11 +5,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-/// Names a test that cannot run here, past the harness, which shows nothing of a test that passes.
-pub(crate) fn not_run(why: &str) {
-    let test = std::thread::current().name().unwrap_or_default().to_owned();
-    let _ = writeln!(std::io::stderr(), "NOT RUN: {test}: {why}");
-}
+use lock_testing::not_run;
 
 /// A program of Redisson's that takes and releases locks on demand: `lab/proof/peers/java`.
 pub(crate) struct Redisson {

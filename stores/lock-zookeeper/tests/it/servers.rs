@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use lock_testing::{Direction, FaultProxy, free_port, freeze, thaw};
+use lock_testing::{Direction, FaultProxy, free_port, freeze, not_run, thaw};
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -61,12 +61,6 @@ impl Pace {
 
     /// A quorum ends within seconds.
     pub(crate) const FAST: Self = Self { tick: Duration::from_millis(500), sync_limit: 5 };
-}
-
-/// Names a test that cannot run here, past the harness, which shows nothing of a test that passes.
-fn not_run(why: &str) {
-    let test = std::thread::current().name().unwrap_or_default().to_owned();
-    let _ = writeln!(std::io::stderr(), "NOT RUN: {test}: {why}");
 }
 
 fn jars(version: &str) -> Option<PathBuf> {
