@@ -23,13 +23,7 @@ sh scripts/need-redisson.sh
 
 curator=$peers/curator
 if has "javac mvn" Curator; then
-    mkdir -p "$curator"
-    if ! cmp -s lab/proof/peers/curator/pom.xml "$curator/pom.xml"; then
-        rm -rf "$curator/lib"
-        (cd lab/proof/peers/curator && try mvn -q -B org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies \
-            -DincludeScope=runtime "-DoutputDirectory=$curator/lib")
-        cp lab/proof/peers/curator/pom.xml "$curator/pom.xml"
-    fi
+    try jars lab/proof/peers/curator/pom.xml "$curator/lib"
     javac -cp "$curator/lib/*" -d "$curator/classes" lab/proof/peers/curator/CuratorPeer.java lab/proof/peers/java/Lines.java \
         lab/proof/peers/java/Load.java
 fi

@@ -4,6 +4,7 @@
 # script says so and continues; the tests beside Redisson then name themselves as not run.
 set -eu
 cd "$(dirname "$0")/.."
+. scripts/lib/install.sh
 
 java=$(pwd)/target/peers/java
 node=$(pwd)/target/peers/node-redisson
@@ -19,11 +20,5 @@ skip() { echo "$1: the tests beside Redisson are not run" >&2; exit 0; }
 for program in javac mvn; do
     command -v "$program" >/dev/null 2>&1 || skip "$program is missing"
 done
-mkdir -p "$java"
-if ! cmp -s lab/proof/peers/java/pom.xml "$java/pom.xml"; then
-    rm -rf "$java/lib"
-    (cd lab/proof/peers/java && mvn -q -B org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies \
-        -DincludeScope=runtime "-DoutputDirectory=$java/lib") || skip "Redisson cannot be downloaded"
-    cp lab/proof/peers/java/pom.xml "$java/pom.xml"
-fi
+jars lab/proof/peers/java/pom.xml "$java/lib" || skip "Redisson cannot be downloaded"
 javac -cp "$java/lib/*" -d "$java/classes" lab/proof/peers/java/*.java

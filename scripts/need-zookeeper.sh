@@ -11,20 +11,15 @@ skip() { echo "$1: the tests on ZooKeeper are not run" >&2; exit 0; }
 for program in java mvn; do
     command -v "$program" >/dev/null 2>&1 || skip "$program is missing"
 done
-pom=stores/lock-zookeeper/tests/servers/pom.xml
 
 # server VERSION SHA-256
 server() {
-    folder=target/servers/zookeeper-$1
-    if ! cmp -s "$pom" "$folder/pom.xml"; then
-        rm -rf "$folder"
-        try mvn -q -B -f "$pom" org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies -DincludeScope=runtime \
-            "-Dzookeeper=$1" "-DoutputDirectory=$PWD/$folder" || skip "ZooKeeper $1 cannot be downloaded"
-        if ! echo "$2  $folder/zookeeper-$1.jar" | sha256sum -c - >/dev/null 2>&1; then
-            echo "$folder/zookeeper-$1.jar is not what it must be: its SHA-256 differs" >&2
-            exit 1
-        fi
-        cp "$pom" "$folder/pom.xml"
+    servers=$PWD/target/servers/zookeeper-$1
+    try jars stores/lock-zookeeper/tests/servers/pom.xml "$servers" "-Dzookeeper=$1" || skip "ZooKeeper $1 cannot be downloaded"
+    if ! echo "$2  $servers/zookeeper-$1.jar" | sha256sum -c - >/dev/null 2>&1; then
+        echo "$servers/zookeeper-$1.jar is not what it must be: its SHA-256 differs" >&2
+        rm -rf "$servers"
+        exit 1
     fi
 }
 

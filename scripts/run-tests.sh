@@ -29,8 +29,8 @@ tests() { run cargo test --locked --all-features --no-fail-fast "$@"; }
 
 failed=0
 if [ "$*" = --workspace ]; then
-    # The test programs in two halves, side by side: most of them wait, and use one processor between them.
-    # tests/house/tidy.rs of lock-core checks that no program is missing here.
+    # The test programs in two halves, side by side: most of them wait, and one half does not fill two processors.
+    # lock-core/tests/house/tidy/limits.rs checks that no program is missing here.
     ours="--lib --bins --examples --test house --test engine --test redis --test topologies --test clients --test process
         --test interleavings --test first_use --test renamed --test strict --test install_existing_first --test install_existing_later
         --test install_own --test opentelemetry"
@@ -44,8 +44,7 @@ if [ "$*" = --workspace ]; then
     tests --workspace --doc || failed=1
     wait "$beside" || failed=1
     beside=""
-    cat "$log.beside"
-    cat "$log.beside" >>"$log"
+    tee -a "$log" <"$log.beside"
 else
     tests "$@" || failed=1
 fi

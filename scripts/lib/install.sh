@@ -15,6 +15,18 @@ try() {
     done
 }
 
+# jars POM FOLDER [MAVEN ARGUMENTS…]: downloads the libraries that a POM names. The folder keeps a copy of the POM, by which it is known to be whole.
+jars() {
+    pom=$1 folder=$2
+    shift 2
+    if ! cmp -s "$pom" "$folder/pom.xml"; then
+        rm -rf "$folder"
+        mvn -q -B -f "$pom" org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies -DincludeScope=runtime \
+            "-DoutputDirectory=$folder" "$@" || return 1
+        cp "$pom" "$folder/pom.xml"
+    fi
+}
+
 # install WHAT MANAGER=PACKAGES…, with the names of the packages in each manager.
 install() {
     what=$1

@@ -186,8 +186,7 @@ class Fleet:
         member.send_signal(signal.SIGTERM)
         status = member.wait(60)
         os.remove(f"{self.options.work}/members/{name}.json")
-        with open(member.log, encoding="utf-8") as log:
-            said = log.read()
+        said = e2e.printed(member)
         check(status == 0 and "every lock given back: true" in said, f"{name} gives every lock back at SIGTERM: {status} {said[-500:]}")
 
     def printed(self, name):
