@@ -8,6 +8,7 @@ mod growth;
 mod hot;
 pub(crate) mod memory;
 mod others;
+mod pairs;
 pub(crate) mod postgres;
 mod shared;
 mod stores;

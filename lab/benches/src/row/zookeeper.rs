@@ -6,7 +6,7 @@ use lock_core::{LockGuard, LockManager, Wait};
 use lock_zookeeper::ZooKeeper;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use zookeeper_client::{Acls, Client, CreateMode};
 
@@ -17,6 +17,7 @@ use crate::peer::Adapter;
 use crate::process::job::{Job, Statements};
 use crate::process::wire::say;
 use crate::process::worker;
+use crate::row::pairs::{Pairs, rate};
 use crate::stats::{median, percentile, ratio};
 use crate::{Failure, Result, clock, peers};
 
@@ -27,7 +28,7 @@ mod servers;
 use servers::{NEWEST, Pace, Servers, can_start};
 
 /// How many tasks there are in a crowd, and how many keys each of them cycles through.
-const TASKS: u64 = 64;
+const TASKS: usize = 64;
 const KEYS: u64 = 16;
 
 /// The figures of one round: pairs per second of one task and of many, and medians in µs.
@@ -109,8 +110,8 @@ pub(crate) fn measure(job: &Statements) -> Result<()> {
             // Each round begins with another line.
             for line in 0..3 {
                 match (line + job.first) % 3 {
-                    0 => measured.bare[at] = rate(&bare, tasks, job.window_ms).await?,
-                    1 => measured.ours[at] = rate(&ours, tasks, job.window_ms).await?,
+                    0 => measured.bare[at] = rate(vec![bare.clone(); tasks], job.window_ms).await?,
+                    1 => measured.ours[at] = rate(vec![ours.clone(); tasks], job.window_ms).await?,
                     _ => {
                         // The sessions of the other lines go on meanwhile.
                         let (url, window_ms) = (job.url.clone(), job.window_ms);
@@ -150,7 +151,7 @@ enum Line {
     Bare(Client),
 }
 
-impl Line {
+impl Pairs for Line {
     async fn pair(&self, task: u64, turn: u64) -> Result<()> {
         let key = task * KEYS + turn % KEYS;
         match self {
@@ -168,36 +169,9 @@ impl Line {
     }
 }
 
-/// Returns how many pairs per second the tasks do. A fifth of the time comes before as warm-up.
-async fn rate(line: &Line, tasks: u64, window_ms: u64) -> Result<f64> {
-    let window = clock::as_nanos(Duration::from_millis(window_ms));
-    let from = clock::now() + window / 5;
-    let mut running = JoinSet::new();
-    for task in 0..tasks {
-        let line = line.clone();
-        running.spawn(async move {
-            let mut counted = 0_u64;
-            for turn in 0.. {
-                line.pair(task, turn).await?;
-                let now = clock::now();
-                if now >= from + window {
-                    break;
-                }
-                counted += u64::from(now >= from);
-            }
-            Ok::<_, Failure>(counted)
-        });
-    }
-    let mut counted = 0;
-    while let Some(done) = running.join_next().await {
-        counted += done??;
-    }
-    Ok(counted as f64 / Duration::from_nanos(window).as_secs_f64())
-}
-
 /// Returns the rate of Curator, in a process of its own. The virtual machine compiles at run time, so it warms up for longer. `None` if
 /// Curator is not installed.
-fn curator(url: &str, tasks: u64, window_ms: u64) -> Result<Option<f64>> {
+fn curator(url: &str, tasks: usize, window_ms: u64) -> Result<Option<f64>> {
     let peer = peers::all().into_iter().find(|peer| peer.name == peers::CURATOR).ok_or("there is no such peer")?;
     let Ok(command) = peer.command else { return Ok(None) };
     let mut adapter = Adapter::start_at(&command, url)?;

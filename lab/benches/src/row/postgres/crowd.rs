@@ -1,19 +1,18 @@
 //! 64 tasks with a key each out of many: this library, and what users pick instead.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use lock_core::LockManager;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
-use tokio::task::JoinSet;
 use tokio_postgres::{Client, Statement};
 
+use crate::Result;
 use crate::process::job::Statements;
+use crate::row::pairs::{Pairs, rate};
 use crate::row::postgres::server::{manager, session};
-use crate::{Result, clock};
 
-const TASKS: u64 = 64;
+const TASKS: usize = 64;
 
 /// How many keys each task cycles through.
 const KEYS: u64 = 16;
@@ -41,7 +40,7 @@ enum Line {
     ForUpdate(Arc<Mutex<Client>>, Statement),
 }
 
-impl Line {
+impl Pairs for Line {
     async fn pair(&self, task: u64, turn: u64) -> Result<()> {
         let key = task * KEYS + turn % KEYS;
         match self {
@@ -86,35 +85,8 @@ pub(super) async fn measure(job: &Statements) -> Result<Crowd> {
     // Each round begins with another line, so that a line does not always follow the same one.
     for place in 0..lines.len() {
         let index = (place + usize::try_from(job.first)?) % lines.len();
-        rates[index] = rate(&lines[index], job.window_ms).await?;
+        rates[index] = rate(lines[index].iter().cycle().take(TASKS).cloned(), job.window_ms).await?;
     }
     let [ours, advisory, advisory_spread, for_update] = rates;
     Ok(Crowd { ours, advisory, advisory_spread, for_update })
-}
-
-/// Returns how many pairs per second the tasks do on the given lines. A fifth of the time comes before as warm-up.
-async fn rate(lines: &[Line], window_ms: u64) -> Result<f64> {
-    let window = clock::as_nanos(Duration::from_millis(window_ms));
-    let from = clock::now() + window / 5;
-    let mut tasks = JoinSet::new();
-    for (task, line) in (0..TASKS).zip(lines.iter().cycle()) {
-        let line = line.clone();
-        tasks.spawn(async move {
-            let mut counted = 0_u64;
-            for turn in 0.. {
-                line.pair(task, turn).await?;
-                let now = clock::now();
-                if now >= from + window {
-                    break;
-                }
-                counted += u64::from(now >= from);
-            }
-            Ok::<_, crate::Failure>(counted)
-        });
-    }
-    let mut counted = 0;
-    while let Some(done) = tasks.join_next().await {
-        counted += done??;
-    }
-    Ok(counted as f64 / Duration::from_nanos(window).as_secs_f64())
 }
