@@ -98,7 +98,7 @@ def killed(fleet):
         fleet.add(f"cash-{number_of}", ["k"])
     scraped(fleet, "shop:order:<id>", node)
     fleet.end_store("k")
-    return time.time(), [node, "Held there:", "lockctl topology"]
+    return time.time(), [node, "Held there in the last", "lockctl topology"]
 
 
 def full(fleet):
@@ -165,7 +165,7 @@ def postgres_away(fleet):
         fleet.add(f"bank-{number_of}", ["r"])
     scraped(fleet, "shop:order:<id>", fleet.address("r"))
     fleet.end_store("r")
-    return time.time(), [fleet.address("r"), "Held there:", "lockctl topology"]
+    return time.time(), [fleet.address("r"), "Held there in the last", "lockctl topology"]
 
 
 def given_up(fleet):
