@@ -30,8 +30,7 @@ impl Start {
 }
 
 impl Acquire {
-    /// Waits until no other caller of this process is ahead. Also returns whether it had to wait, and the time of the
-    /// turn.
+    /// Waits until no other caller of this process is ahead. Also returns whether it had to wait, and the time of the turn.
     pub(super) async fn take_turn(&mut self) -> Result<(Turn<Handoff>, bool, Timestamp)> {
         let started = self.started;
         let key = &self.spec.events.key;

@@ -272,8 +272,7 @@ impl Lease {
             || stay >= quarter
             // The next holder must start with enough of the lease, or it could lose the lock before the first renewal.
             || self.deadline().since(now) < quarter
-            // It was extended for one holder. If the next holder dies, it must not block the fleet for longer than its
-            // ttl.
+            // It was extended for one holder. If the next holder dies, it must not block the fleet for longer than its ttl.
             || self.deadline().since(now) > self.claim.ttl
         {
             return false;

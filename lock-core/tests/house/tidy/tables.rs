@@ -97,7 +97,7 @@ pub(super) const TABLES: &[Layers] = &[
         within: "",
         modules: &[
             &["servers"],
-            &["events", "history", "inbox", "limit", "stopwatch"],
+            &["events", "history", "inbox", "limit", "not_run", "stopwatch"],
             &["conformance", "recorder"],
             &["lib"],
         ],
@@ -337,7 +337,7 @@ pub(super) const TABLES: &[Layers] = &[
     Layers {
         source: ZOOKEEPER,
         within: "calls",
-        modules: &[&["acquire wait"], &["beside", "release", "renew", "vote"]],
+        modules: &[&["confirm"], &["wait"], &["acquire"], &["beside", "release", "renew", "vote"]],
     },
     Layers {
         source: POSTGRES,
@@ -409,7 +409,7 @@ pub(super) const TABLES: &[Layers] = &[
         source: BENCH,
         within: "row",
         modules: &[
-            &["crowd"],
+            &["crowd", "pairs"],
             &[
                 "distinct",
                 "drops",
