@@ -23,11 +23,11 @@ const MAX_CONNECT_TIMEOUT: Duration = Duration::from_secs(3600);
 /// Builds a [`RedisStore`] that needs more than a URL. Made by [`RedisStore::builder`].
 ///
 /// ```no_run
-/// use lock_core::{Credentials, LockManager, RedisStore};
+/// use lock_core::{Credentials, RedisStore};
 /// use std::time::Duration;
 ///
-/// # async fn token() -> Result<String, std::io::Error> { Ok(String::new()) }
-/// # fn demo() -> Result<LockManager, Box<dyn std::error::Error>> {
+/// # use lock_redis as lock_core; async fn token() -> Result<String, std::io::Error> { Ok(String::new()) }
+/// # fn demo() -> Result<RedisStore, Box<dyn std::error::Error>> {
 /// let store = RedisStore::builder("rediss://redis.internal:6380")
 ///     .certificate_authority(std::fs::read("ca.pem")?)
 ///     .client_certificate(std::fs::read("client.pem")?, std::fs::read("client.key")?)
@@ -35,7 +35,7 @@ const MAX_CONNECT_TIMEOUT: Duration = Duration::from_secs(3600);
 ///     .client_name("billing")
 ///     .connect_timeout(Duration::from_secs(2))
 ///     .build()?;
-/// Ok(LockManager::builder(store).key_prefix("prod:").build()?)
+/// # Ok(store)
 /// # }
 /// ```
 #[must_use = "a builder does nothing until it is built"]
@@ -76,7 +76,7 @@ impl RedisStoreBuilder {
     /// let store = RedisStore::builder("redis+sentinel://app:s3cret@/orders").addresses(found).build()?;
     /// let store = RedisStore::builder("redis+cluster://").addresses(["cache-1", "cache-2:7000"]).build()?;
     /// assert_eq!(format!("{store:?}"), "RedisStore(cluster of cache-1:6379,cache-2:7000)");
-    /// # Ok::<(), lock_core::LockError>(())
+    /// # use lock_redis as lock_core; Ok::<(), lock_store::LockError>(())
     /// ```
     pub fn addresses(mut self, addresses: impl IntoIterator<Item = impl Display>) -> Self {
         self.addresses.extend(addresses.into_iter().map(|address| address.to_string()));

@@ -79,7 +79,7 @@ use lock_store::types::url::{StoreUrl, explained};
 ///
 /// let store = RedisStore::new("redis://:s3cret@127.0.0.1:6379/2")?;
 /// assert_eq!(format!("{store:?}"), "RedisStore(127.0.0.1:6379/2)");
-/// # Ok::<(), lock_core::LockError>(())
+/// # use lock_redis as lock_core; Ok::<(), lock_store::LockError>(())
 /// ```
 pub struct RedisStore {
     masters: Masters,

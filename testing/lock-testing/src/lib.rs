@@ -3,6 +3,7 @@
 //!
 //! These tools panic where production code would return an error, because a panic fails the test.
 
+#[cfg(feature = "conformance")]
 pub mod conformance;
 mod events;
 mod history;

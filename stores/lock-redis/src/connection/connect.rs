@@ -246,8 +246,7 @@ impl Target {
     ) -> std::result::Result<MultiplexedConnection, RedisError> {
         #[cfg(feature = "tls")]
         if rustls::crypto::CryptoProvider::get_default().is_none() {
-            // Fails only if another thread installs a provider at the same moment, which works just
-            // as well.
+            // Fails only if another thread installs a provider at the same moment, which works just as well.
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
         let credentials = match self.provider() {

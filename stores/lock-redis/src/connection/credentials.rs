@@ -22,6 +22,7 @@ use lock_store::types::system::sync::Mutex;
 /// [`RedisStoreBuilder::credentials`](crate::RedisStoreBuilder::credentials).
 ///
 /// ```
+/// # use lock_redis as lock_core;
 /// use std::time::Duration;
 /// use lock_core::Credentials;
 ///

@@ -1,4 +1,5 @@
-//! The warning of a store whose failover may lose locks, although nobody has chosen that.
+//! The warning of a store whose failover may lose locks, although nobody has chosen that. It reads the log of the whole process.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests may panic, and live in real time")]
 
 use std::sync::Arc;
 use std::time::Duration;
