@@ -20,7 +20,7 @@ const HEAD_START: Duration = Duration::from_millis(500);
 
 /// How many sessions a store has at one host, with those that it gave up and that the server has not ended yet. Without this bound
 /// a server whose disk hangs would get new sessions until it refuses everybody.
-const SESSIONS: usize = 12;
+const SESSIONS: usize = 16;
 
 /// For how long the first of the sessions that were given up counts, if the server does not end it. The second counts twice as long, and so
 /// on: while a server stands still, it gets one more session in this time.

@@ -12,6 +12,7 @@ mod runner;
 mod session;
 mod store;
 mod url;
+mod workers;
 
 pub use pin::{Statement, admit, mark_done, pin};
 pub use store::PostgresStore;

@@ -1,113 +1,100 @@
-//! The calls on their way to the database: what waits leaves together.
+//! The calls on their way to the database: over a connection of the runtime that calls, or of the store's own thread.
 
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lock_core::{LockError, Result};
+use tokio::runtime::{Handle, Id};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
-use crate::calls;
 use crate::calls::call::{Asked, Call};
-use crate::calls::context::Context;
 use crate::calls::renew::{self, Late, Renewals};
-use crate::calls::waiting::Waiting;
-use crate::session::{Session, open, within};
+use crate::session::{Session, within};
 use crate::url::Settings;
+use crate::workers::{Common, LAST, Workers};
 
-/// How many connections carry calls. A call is sent at once while one of them is idle.
-const CONNECTIONS: usize = 4;
+/// By how many calls a runtime must be ahead of others to get connections of its own. One that ends soon is not worth them.
+const OFTEN: u32 = 32;
 
-/// How long a worker rests that finds no connection while others have one.
-const REST: Duration = Duration::from_secs(1);
+/// How long a runtime may take to prove that somebody drives it.
+const PROOF: Duration = Duration::from_millis(100);
 
-/// How long what waits may take to be sent after the store is dropped.
-const LAST: Duration = Duration::from_secs(2);
+/// The runtime that calls most, whose calls leave over connections of its own.
+#[derive(Default)]
+struct Caller {
+    /// The runtime that seems to call most, and by how many calls it is ahead of the others.
+    runtime: Option<Id>,
+    ahead: u32,
+    /// Its workers, since it has called often.
+    workers: Option<Arc<Workers>>,
+}
 
 /// State that the store and its thread share.
 struct Shared {
-    context: Context,
-    waiting: Mutex<Waiting>,
-    /// Held by the worker that opens a connection: the others may find that its connection is enough.
-    opening: tokio::sync::Mutex<()>,
-    /// The connections of the workers. An idle worker does not notice that its connection has ended, so each is looked at.
-    open: Mutex<Vec<Weak<Session>>>,
-    /// How many connections were given up because no answer came. A connection that has not answered since is opened anew: a firewall, for
-    /// example, may have forgotten it too.
-    silent: AtomicU64,
-    /// Whether a lock was ever taken.
-    renews: AtomicBool,
+    common: Arc<Common>,
+    /// The workers of the store's own thread.
+    own: Arc<Workers>,
+    caller: Mutex<Caller>,
+    /// Whether somebody looks soon whether the runtime that calls most runs.
+    looks: AtomicBool,
+    look: Notify,
 }
 
 impl Shared {
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn caller(&self) -> MutexGuard<'_, Caller> {
+        self.caller.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn push(&self, call: Call) {
-        if let Some(worker) = self.waiting().push(call) {
-            worker.notify_one();
-        }
-    }
-
-    /// Waits until a call waits. Returns whether one does: none comes any more once the store is gone.
-    async fn has_work(&self, worker: &Arc<Notify>, connected: bool) -> bool {
-        loop {
-            let known = self.waiting().has_work(worker, connected);
-            if let Some(known) = known {
-                return known;
+    /// Returns the workers of the runtime that calls, if they have a connection.
+    fn workers(&self) -> Option<Arc<Workers>> {
+        let runtime = Handle::try_current().ok()?;
+        let mut caller = self.caller();
+        let is_caller = caller.runtime == Some(runtime.id());
+        if let Some(workers) = &caller.workers {
+            if workers.has_connection() {
+                return Some(Arc::clone(workers)).filter(|_| is_caller);
             }
-            worker.notified().await;
-        }
-    }
-
-    async fn open(&self, may_make: bool) -> Result<Session> {
-        let (context, settings) = (&self.context, &self.context.settings);
-        let opened = open(settings, &settings.config, may_make, |_| {}).await?;
-        context.server_time.set(context.clock.now(), opened.server_time);
-        Ok(opened.session)
-    }
-
-    fn is_of_use(&self, session: &Session) -> bool {
-        !session.is_of_no_use() && session.answered.load(Ordering::Relaxed) == self.silent.load(Ordering::Relaxed)
-    }
-
-    /// Returns whether a worker has a connection that is of use.
-    fn has_connection(&self) -> bool {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        open.retain(|session| session.strong_count() > 0);
-        open.iter().filter_map(Weak::upgrade).any(|session| self.is_of_use(&session))
-    }
-
-    /// Opens a connection for a worker that has none, if calls still wait when it is its turn.
-    async fn open_next(&self) -> Option<Arc<Session>> {
-        let turn = self.opening.lock().await;
-        let may_make = self.waiting().may_make()?;
-        let error = match self.open(may_make).await {
-            Ok(session) => {
-                let session = Arc::new(session);
-                session.answered.store(self.silent.load(Ordering::Relaxed), Ordering::Relaxed);
-                self.open.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&session));
-                return Some(session);
+            if !workers.opens() {
+                // Its connections have ended, or the runtime has.
+                workers.give_up();
+                *caller = Caller::default();
             }
-            Err(error) => error,
-        };
-        drop(turn);
-        if self.has_connection() {
-            tracing::debug!(%error, "a further connection to PostgreSQL was not opened; those that are open carry its calls");
-            // This worker was woken for the calls. A worker that is idle beside it has to send them now.
-            self.waiting().wake_connected().into_iter().for_each(|worker| worker.notify_one());
-            let _ = within(REST, std::future::pending::<()>()).await;
+        } else if is_caller {
+            caller.ahead += 1;
+            if caller.ahead >= OFTEN {
+                let workers = Workers::new(Arc::clone(&self.common), Some(Arc::clone(&self.own)));
+                workers.start(&runtime);
+                caller.workers = Some(workers);
+            }
+        } else if caller.ahead == 0 {
+            (caller.runtime, caller.ahead) = (Some(runtime.id()), 1);
         } else {
-            let refused = self.waiting().take_all(may_make);
-            refused.into_iter().for_each(|batch| calls::refuse(batch, &error));
+            caller.ahead -= 1;
         }
         None
     }
+
+    /// Finds calls that their runtime does not send because nobody drives it. The store's own thread sends them.
+    async fn watch(&self) {
+        let pause = || within(PROOF, std::future::pending::<()>());
+        loop {
+            self.look.notified().await;
+            pause().await;
+            self.looks.store(false, Ordering::Release);
+            let workers = self.caller().workers.clone();
+            if let Some(workers) = workers.filter(|workers| workers.must_prove()) {
+                pause().await;
+                if !workers.runs() {
+                    workers.give_up();
+                }
+            }
+        }
+    }
 }
 
-/// Sends the calls of a store, on a thread of its own: connections outlive the runtimes of their callers.
+/// Sends the calls of a store. It has a thread of its own: connections outlive the runtimes of their callers.
 pub(crate) struct Runner {
     shared: Arc<Shared>,
     renewals: mpsc::UnboundedSender<Renewals>,
@@ -123,25 +110,24 @@ impl std::fmt::Debug for Runner {
 
 impl Runner {
     pub(crate) fn start(settings: Settings) -> Result<Self> {
+        let ((renewals, due), (alive, mut gone)) = (mpsc::unbounded_channel(), watch::channel(()));
+        let common = Arc::new(Common::new(settings, renewals.downgrade(), gone.clone()));
+        let own = Workers::new(Arc::clone(&common), None);
         let shared = Arc::new(Shared {
-            context: Context::new(settings),
-            waiting: Mutex::default(),
-            opening: tokio::sync::Mutex::default(),
-            open: Mutex::default(),
-            silent: AtomicU64::new(0),
-            renews: AtomicBool::new(false),
+            common,
+            own,
+            caller: Mutex::default(),
+            looks: AtomicBool::new(false),
+            look: Notify::new(),
         });
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let refused = |error| {
             LockError::misconfigured("no thread could be started for the connections to PostgreSQL").with_source(error)
         };
         let (runtime, working) = (runtime.map_err(refused)?, Arc::clone(&shared));
-        let (renewals, due) = mpsc::unbounded_channel();
-        let (ahead, (alive, mut gone)) = (renewals.downgrade(), watch::channel(()));
         let work = move || {
             runtime.block_on(async {
-                let mut workers: Vec<_> =
-                    (0..CONNECTIONS).map(|_| runtime.spawn(work(Arc::clone(&working), ahead.clone()))).collect();
+                let mut workers = working.own.start(runtime.handle());
                 workers.push(runtime.spawn(renew_all(Arc::clone(&working), due)));
                 let ended = async {
                     for worker in workers {
@@ -150,6 +136,7 @@ impl Runner {
                 };
                 tokio::select! {
                     () = ended => {}
+                    () = working.watch() => {}
                     // A server that does not answer keeps neither the thread nor its connections.
                     () = async { let _ = gone.changed().await; let _ = within(LAST, std::future::pending::<()>()).await; } => {}
                 }
@@ -168,10 +155,19 @@ impl Runner {
         call: impl FnOnce(Asked<Q, A>) -> Call,
         failed: impl FnOnce(LockError) -> A,
     ) -> A {
-        let (answer, answered) = oneshot::channel();
-        match call(Asked { question, answer, since: self.shared.context.clock.now() }) {
+        let (shared, (answer, answered)) = (&self.shared, oneshot::channel());
+        match call(Asked { question, answer, since: shared.common.context.clock.now() }) {
             Call::Renew(asked) => drop(self.renewals.send(Renewals::Due(asked))),
-            call => self.shared.push(call),
+            call @ (Call::Acquire(_) | Call::AcquireAll(_) | Call::Release(_)) => match shared.workers() {
+                Some(workers) => {
+                    workers.push(call);
+                    if !shared.looks.swap(true, Ordering::AcqRel) {
+                        shared.look.notify_one();
+                    }
+                }
+                None => shared.own.push(call),
+            },
+            call => shared.own.push(call),
         }
         answered
             .await
@@ -181,34 +177,8 @@ impl Runner {
 
 impl Drop for Runner {
     fn drop(&mut self) {
-        self.shared.waiting().end().into_iter().for_each(|worker| worker.notify_one());
-    }
-}
-
-/// Sends what waits, over one connection, until the store is gone.
-async fn work(shared: Arc<Shared>, ahead: mpsc::WeakUnboundedSender<Renewals>) {
-    let (mut session, worker): (Option<Arc<Session>>, _) = (None, Arc::new(Notify::new()));
-    while shared.has_work(&worker, session.is_some()).await {
-        session = session.filter(|session| shared.is_of_use(session));
-        let Some(open) = &session else {
-            session = shared.open_next().await;
-            continue;
-        };
-        let Some((batch, lane)) = shared.waiting().take() else { continue };
-        if batch.takes_locks() && !shared.renews.swap(true, Ordering::Relaxed) {
-            // Its connection is to be open when the first renewal is due.
-            let _ = ahead.upgrade().map(|renewals| renewals.send(Renewals::Ahead));
-        }
-        let sent = calls::send(&shared.context, open, batch).await;
-        if sent.moved_away {
-            open.close();
-        }
-        if open.was_given_up() {
-            shared.silent.fetch_add(1, Ordering::Relaxed);
-        }
-        open.answered.store(shared.silent.load(Ordering::Relaxed), Ordering::Relaxed);
-        let next = shared.waiting().sent(lane, sent);
-        next.into_iter().for_each(|worker| worker.notify_one());
+        let caller = std::mem::take(&mut *self.shared.caller());
+        caller.workers.iter().chain([&self.shared.own]).for_each(|workers| workers.end());
     }
 }
 
@@ -237,15 +207,15 @@ async fn renew_all(shared: Arc<Shared>, mut due: mpsc::UnboundedReceiver<Renewal
             if session.as_ref().is_none_or(Session::is_of_no_use) {
                 if let Renewals::Due(due) = renewals {
                     // Over a connection of the calls, which is there sooner.
-                    shared.push(Call::Renew(due));
+                    shared.own.push(Call::Renew(due));
                 }
                 // Renewals that are due meanwhile do not wait for it: a server may let nobody in for long.
                 if !std::mem::replace(&mut opens, true) {
-                    opening = Box::pin(shared.open(true));
+                    opening = Box::pin(shared.common.open(true));
                 }
             } else if let (Renewals::Due(due), Some(open)) = (renewals, &session) {
                 open.answer_within(renew::bound(&due));
-                if let Some(late) = renew::renew(&shared.context, open, due).await {
+                if let Some(late) = renew::renew(&shared.common.context, open, due).await {
                     let _ = again.send(late);
                 }
             }
@@ -260,10 +230,10 @@ async fn renew_late(shared: Arc<Shared>, mut late: mpsc::UnboundedReceiver<Late>
     let mut session: Option<Session> = None;
     while let Some(mut late) = late.recv().await {
         if session.as_ref().is_none_or(Session::is_of_no_use) {
-            session = within(late.patience(&shared.context), shared.open(true)).await.and_then(Result::ok);
+            session = within(late.patience(&shared.common.context), shared.common.open(true)).await.and_then(Result::ok);
         }
         if let Some(open) = &session {
-            late.renew(&shared.context, open).await;
+            late.renew(&shared.common.context, open).await;
         }
         late.answer();
     }

@@ -16,7 +16,7 @@ const BUDGETS: [(&str, usize); 15] = [
     ("stores/lock-store", 7_000),
     ("stores/lock-redis", 16_000),
     ("stores/lock-quorum", 3_000),
-    ("stores/lock-postgres", 6_660),
+    ("stores/lock-postgres", 6_920),
     ("stores/lock-redisson", 1_200),
     ("stores/lock-zookeeper", 3_300),
     ("testing/lock-testing", 5_100),

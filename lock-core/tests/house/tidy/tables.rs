@@ -347,6 +347,7 @@ pub(super) const TABLES: &[Layers] = &[
             &["url"],
             &["session"],
             &["calls", "listen"],
+            &["workers"],
             &["runner"],
             &["store"],
             &["doctor", "inspect"],

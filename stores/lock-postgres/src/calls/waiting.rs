@@ -3,7 +3,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-use lock_core::{LockKey, Result};
+use lock_core::LockKey;
 use lock_store::{AcquireRequest, Attempt, Freed, Release};
 use tokio::sync::Notify;
 
@@ -33,8 +33,8 @@ pub(crate) enum Lane {
 /// The calls that wait, for the workers that send them.
 #[derive(Default)]
 pub(crate) struct Waiting {
-    acquires: VecDeque<Asked<AcquireRequest, Result<Attempt>>>,
-    releases: VecDeque<Asked<Release, Result<Freed>>>,
+    acquires: VecDeque<Asked<AcquireRequest, lock_core::Result<Attempt>>>,
+    releases: VecDeque<Asked<Release, lock_core::Result<Freed>>>,
     others: VecDeque<Box<Call>>,
     others_in_flight: usize,
     /// Calls that may wait for a locked row. Only one worker at a time sends them, each alone, so the others serve everything else.
@@ -48,13 +48,17 @@ pub(crate) struct Waiting {
     /// Whether the last batch that left were releases.
     released: bool,
     ended: bool,
+    left: bool,
 }
 
 impl Waiting {
-    /// Takes in a call. Returns the worker to wake.
-    pub(crate) fn push(&mut self, call: Call) -> Option<Arc<Notify>> {
+    /// Takes in a call, and returns the worker to wake. Gives the call back if all have left.
+    pub(crate) fn push(&mut self, call: Call) -> Result<Option<Arc<Notify>>, Call> {
+        if self.left {
+            return Err(call);
+        }
         self.queue(call);
-        self.wake()
+        Ok(self.wake())
     }
 
     fn queue(&mut self, call: Call) {
@@ -201,6 +205,22 @@ impl Waiting {
             }
         }
         all
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.acquires.is_empty() && self.releases.is_empty() && self.others.is_empty() && self.slow.is_empty()
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Takes all calls that were not sent, and takes in no more.
+    pub(crate) fn leave(&mut self) -> Vec<Call> {
+        self.left = true;
+        let (acquires, releases) = (self.acquires.drain(..).map(Call::Acquire), self.releases.drain(..).map(Call::Release));
+        let others = self.others.drain(..).chain(self.slow.drain(..)).map(|call| *call);
+        acquires.chain(releases).chain(others).collect()
     }
 
     /// Takes in no more calls after those that wait. Returns the workers to wake.

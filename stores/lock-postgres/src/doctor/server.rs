@@ -7,8 +7,8 @@ use crate::doctor::facts::Facts;
 /// The first that the store works on.
 pub(super) const OLDEST: i32 = 140_000;
 
-/// How many connections a process takes: four for calls, two to renew, one to listen.
-const PROCESS: i64 = 7;
+/// How many connections a process takes: eight for calls, two to renew, one to listen.
+const PROCESS: i64 = 11;
 
 /// By how much a clock may differ without a word, and without a warning, us.
 const SAME: i128 = 1_000_000;

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests may panic, and live in real time")]
 
 mod bad_input;
+mod callers;
 mod clocks;
 mod conformance;
 mod crashes;

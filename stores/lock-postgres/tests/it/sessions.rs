@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 use crate::support::{LONG, claim, granted, on_runtime, session};
 
 /// How many sessions a process has at most, with those that the server has not ended yet.
-const SESSIONS: i64 = 12;
+const SESSIONS: i64 = 16;
 
 const COUNT: &str = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'lock-postgres%'";
 

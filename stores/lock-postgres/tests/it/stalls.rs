@@ -45,7 +45,7 @@ fn a_change_of_the_table_that_waits_is_named_and_loses_nothing_within_a_lease() 
             named |= error.to_string().contains("whole table") && error.to_string().contains(&first);
             most = most.max(look.query_one(COUNT, &[]).await.unwrap().get::<_, i64>(0));
         }
-        assert!(named && most <= 12, "it is named: {named}; sessions: {most}");
+        assert!(named && most <= 16, "it is named: {named}; sessions: {most}");
         long.batch_execute("COMMIT").await.unwrap();
         alters.await.unwrap().unwrap();
         let watch = Stopwatch::start();
