@@ -230,7 +230,8 @@ async fn renew_late(shared: Arc<Shared>, mut late: mpsc::UnboundedReceiver<Late>
     let mut session: Option<Session> = None;
     while let Some(mut late) = late.recv().await {
         if session.as_ref().is_none_or(Session::is_of_no_use) {
-            session = within(late.patience(&shared.common.context), shared.common.open(true)).await.and_then(Result::ok);
+            session =
+                within(late.patience(&shared.common.context), shared.common.open(true)).await.and_then(Result::ok);
         }
         if let Some(open) = &session {
             late.renew(&shared.common.context, open).await;

@@ -45,13 +45,7 @@ impl Common {
         ahead: mpsc::WeakUnboundedSender<Renewals>,
         gone: watch::Receiver<()>,
     ) -> Self {
-        Self {
-            context: Context::new(settings),
-            silent: AtomicU64::new(0),
-            renews: AtomicBool::new(false),
-            ahead,
-            gone,
-        }
+        Self { context: Context::new(settings), silent: AtomicU64::new(0), renews: AtomicBool::new(false), ahead, gone }
     }
 
     pub(crate) async fn open(&self, may_make: bool) -> Result<Session> {
@@ -128,7 +122,7 @@ impl Workers {
         let pushed = self.waiting().push(call);
         match (pushed, &self.others) {
             (Ok(worker), _) => worker.into_iter().for_each(|worker| worker.notify_one()),
-            (Err(call), Some(others)) => others.push(call),
+            (Err(call), Some(others)) => others.push(*call),
             // The store is gone, and nobody waits for the answer.
             (Err(_), None) => {}
         }

@@ -53,9 +53,9 @@ pub(crate) struct Waiting {
 
 impl Waiting {
     /// Takes in a call, and returns the worker to wake. Gives the call back if all have left.
-    pub(crate) fn push(&mut self, call: Call) -> Result<Option<Arc<Notify>>, Call> {
+    pub(crate) fn push(&mut self, call: Call) -> Result<Option<Arc<Notify>>, Box<Call>> {
         if self.left {
-            return Err(call);
+            return Err(Box::new(call));
         }
         self.queue(call);
         Ok(self.wake())
@@ -218,7 +218,8 @@ impl Waiting {
     /// Takes all calls that were not sent, and takes in no more.
     pub(crate) fn leave(&mut self) -> Vec<Call> {
         self.left = true;
-        let (acquires, releases) = (self.acquires.drain(..).map(Call::Acquire), self.releases.drain(..).map(Call::Release));
+        let (acquires, releases) =
+            (self.acquires.drain(..).map(Call::Acquire), self.releases.drain(..).map(Call::Release));
         let others = self.others.drain(..).chain(self.slow.drain(..)).map(|call| *call);
         acquires.chain(releases).chain(others).collect()
     }
