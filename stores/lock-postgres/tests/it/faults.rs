@@ -70,7 +70,8 @@ fn a_cut_inside_of_an_acquire_or_its_answer_leaves_one_holder_and_no_orphan() {
             }
         }
         println!("figure: cuts inside of an acquire and its answer: {cuts}");
-        assert!(cuts > 40, "{cuts}");
+        // 578 bytes at least: the session may have prepared the statement before.
+        assert!(cuts > 30, "{cuts}");
         way.nothing_is_left();
     });
 }
