@@ -3,12 +3,16 @@
 use lock_store::{LockError, LockKey};
 use zookeeper_client::Error;
 
+/// The answer to a request.
+pub(crate) type Answer<T, E = Error> = Result<T, E>;
+
 /// Says what became of a request that failed.
 ///
 /// The client fails every request in flight when its connection ends, and sends none of them again.
-pub(crate) fn of_request(error: &Error) -> LockError {
+pub(crate) fn of_request(error: impl Into<Error>) -> LockError {
+    let error = error.into();
     let text = error.to_string();
-    let known = match error {
+    let known = match &error {
         Error::NoAuth | Error::AuthFailed | Error::InvalidAcl => LockError::misconfigured(format!(
             "ZooKeeper refuses this user: {text}; every process needs the user and password with which the nodes of the locks were made, \
              as in zookeeper://user:password@host/path"
@@ -29,16 +33,16 @@ pub(crate) fn of_request(error: &Error) -> LockError {
             "ZooKeeper has not answered ({text}); whether the request was executed is not known"
         )),
     };
-    known.with_source(error.clone())
+    known.with_source(error)
 }
 
 /// Says why no session was opened.
-pub(crate) fn of_opening(error: &Error, node: &str) -> LockError {
+pub(crate) fn of_opening(error: Error, node: &str) -> LockError {
     match error {
-        Error::NoAuth | Error::AuthFailed | Error::InvalidAcl | Error::Unimplemented => of_request(error),
-        _ => {
-            LockError::not_executed(format!("no session with ZooKeeper at {node}: {error}")).with_source(error.clone())
+        Error::NoAuth | Error::AuthFailed | Error::InvalidAcl | Error::Unimplemented => {
+            of_request(error)
         }
+        _ => LockError::not_executed(format!("no session with ZooKeeper at {node}: {error}")).with_source(error),
     }
 }
 

@@ -13,6 +13,8 @@ mod servers;
 mod silence;
 mod stopped;
 mod support;
+#[cfg(feature = "tls")]
+mod tls;
 mod users;
 mod votes;
 mod worker;
