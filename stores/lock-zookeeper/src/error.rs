@@ -21,7 +21,7 @@ pub(crate) fn of_request(error: impl Into<Error>) -> LockError {
             "the server does not know a request that the lock store needs: {text}; use Apache ZooKeeper 3.6 or later"
         )),
         Error::QuotaExceeded => LockError::not_executed(format!(
-            "ZooKeeper refused the request: {text}; raise the quota of the nodes of the locks"
+            "ZooKeeper has no room for another node: {text}; raise the quota at the path of the URL or above it, or remove nodes there"
         )),
         Error::Throttled | Error::NotReadOnly => {
             LockError::not_executed(format!("ZooKeeper refused the request: {text}; try again later"))
@@ -39,7 +39,7 @@ pub(crate) fn of_request(error: impl Into<Error>) -> LockError {
 /// Says why no session was opened.
 pub(crate) fn of_opening(error: Error, node: &str) -> LockError {
     match error {
-        Error::NoAuth | Error::AuthFailed | Error::InvalidAcl | Error::Unimplemented => {
+        Error::NoAuth | Error::AuthFailed | Error::InvalidAcl | Error::Unimplemented | Error::QuotaExceeded => {
             of_request(error)
         }
         _ => LockError::not_executed(format!("no session with ZooKeeper at {node}: {error}")).with_source(error),

@@ -94,8 +94,8 @@ impl Inspector for ZooKeeper {
                     Err(MultiWriteError::OperationFailed { index: 0, source: Error::NoNode }) => {
                         return Ok(Freed::NotHeld);
                     }
-                    // Another operator has told the holder, or the directory is gone: without a note, the holder learns of it when it
-                    // renews.
+                    // Another operator has told the holder, a quota is used up, or the directory is gone: without a note, the holder
+                    // learns of it when it renews.
                     Err(MultiWriteError::OperationFailed { index: 1, .. }) => told.clear(),
                     Err(error) => return Err(of_request(error).with_key(&key)),
                 }

@@ -184,7 +184,12 @@ impl Attempting<'_> {
     /// Notes a grant by a write of this attempt, and tells how long it is promised.
     async fn granted(&self, based: Answer<(Vec<u8>, Stat)>, zxid: i64, at: i64) -> Result<Attempt> {
         let (shared, claim) = (self.shared, &self.request.claim);
-        let token = shared.token(self.session, based, zxid, self.request.floor).await?;
+        let token = shared.token(self.session, based, zxid, self.request.floor).await;
+        if token.as_ref().is_err_and(|error| !error.is_ambiguous()) {
+            // Its caller counts a refusal, for example by a quota, as not executed.
+            undo(shared, self.session, claim).await;
+        }
+        let token = token?;
         // If the session has ended meanwhile, its claims were lost, and this one came too late to be among them.
         if self.session.has_ended() || !shared.places.grant(claim.owner, token, at, self.began.after(claim.ttl)) {
             return Err(LockError::not_executed("the claim has ended while it was granted"));

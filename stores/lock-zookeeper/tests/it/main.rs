@@ -8,6 +8,7 @@ mod ensemble;
 mod growth;
 mod history;
 mod late;
+mod quota;
 mod refusals;
 mod servers;
 mod silence;
