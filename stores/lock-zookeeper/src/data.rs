@@ -1,5 +1,6 @@
 //! The data of the nodes: lines of text, so that an operator can read them.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use lock_store::{DoneMark, HolderInfo, JobRecord, JobRun, JobVersion, LockKey, LockLabel};
@@ -8,9 +9,9 @@ use lock_store::{DoneMark, HolderInfo, JobRecord, JobRun, JobVersion, LockKey, L
 const FORMAT: &str = "lock-core 1";
 
 /// Writes one field a line. A field may have any character.
-fn write(fields: &[&str]) -> Vec<u8> {
-    let escape = |field: &&str| field.replace('\\', "\\\\").replace('\n', "\\n");
-    let lines: Vec<String> = std::iter::once(FORMAT.to_owned()).chain(fields.iter().map(escape)).collect();
+fn write<'a>(fields: impl IntoIterator<Item = &'a str>) -> Vec<u8> {
+    let escaped = fields.into_iter().map(|field| field.replace('\\', "\\\\").replace('\n', "\\n"));
+    let lines: Vec<String> = std::iter::once(FORMAT.to_owned()).chain(escaped).collect();
     lines.join("\n").into_bytes()
 }
 
@@ -49,16 +50,28 @@ pub(crate) fn later(now: i64, by: Duration) -> i64 {
     now.saturating_add(millis(by)).saturating_add(1)
 }
 
-/// The fields that describe a holder.
-fn about(info: &HolderInfo) -> [String; 4] {
-    let lock = info.lock.as_ref().map_or("", LockLabel::as_str);
-    [info.host.to_string(), info.pid.to_string(), info.site.to_string(), lock.to_owned()]
+/// Writes the key, the fields of one kind of node, and the holder.
+fn write_of(key: &LockKey, own: &[&dyn Display], info: &HolderInfo) -> Vec<u8> {
+    let own: Vec<String> = own.iter().map(ToString::to_string).collect();
+    let (pid, lock) = (info.pid.to_string(), info.lock.as_ref().map_or("", LockLabel::as_str));
+    let about = [&*info.host, pid.as_str(), &*info.site, lock];
+    write(std::iter::once(key.as_str()).chain(own.iter().map(String::as_str)).chain(about))
 }
 
-fn read_about(fields: &[String]) -> Option<HolderInfo> {
-    let [host, pid, site, lock] = fields else { return None };
-    let info = HolderInfo::new(host.as_str(), pid.parse().ok()?, site.as_str());
-    Some(if lock.is_empty() { info } else { info.with_lock(LockLabel::new(lock.clone())) })
+/// Reads what [`write_of`] has written, with that many fields of its own.
+fn read_of<const N: usize>(data: &[u8]) -> Option<(LockKey, [String; N], HolderInfo)> {
+    let mut fields = read(data)?;
+    let about: [String; 4] = fields.split_off(fields.len().checked_sub(4)?).try_into().ok()?;
+    let [host, pid, site, lock] = about;
+    let info = HolderInfo::new(host, pid.parse().ok()?, site);
+    let info = if lock.is_empty() { info } else { info.with_lock(LockLabel::new(lock)) };
+    let mut fields = fields.into_iter();
+    let key = LockKey::new(fields.next()?).ok()?;
+    Some((key, fields.collect::<Vec<_>>().try_into().ok()?, info))
+}
+
+fn time(text: &str) -> Option<Duration> {
+    text.parse().ok().map(Duration::from_millis)
 }
 
 /// The data of a claim.
@@ -73,16 +86,12 @@ pub(crate) struct ClaimData {
 
 impl ClaimData {
     pub(crate) fn write(&self) -> Vec<u8> {
-        let (ttl, session) = (millis(self.ttl).to_string(), millis(self.session).to_string());
-        let [host, pid, site, lock] = about(&self.info);
-        write(&[self.key.as_str(), &ttl, &session, &host, &pid, &site, &lock])
+        write_of(&self.key, &[&millis(self.ttl), &millis(self.session)], &self.info)
     }
 
     pub(crate) fn read(data: &[u8]) -> Option<Self> {
-        let fields = read(data)?;
-        let time = |at: usize| fields.get(at)?.parse().ok().map(Duration::from_millis);
-        let (key, ttl, session) = (LockKey::new(fields.first()?).ok()?, time(1)?, time(2)?);
-        Some(Self { key, ttl, session, info: read_about(fields.get(3..)?)? })
+        let (key, [ttl, session], info) = read_of(data)?;
+        Some(Self { key, ttl: time(&ttl)?, session: time(&session)?, info })
     }
 }
 
@@ -99,16 +108,12 @@ pub(crate) struct KeptData {
 
 impl KeptData {
     pub(crate) fn write(&self) -> Vec<u8> {
-        let [host, pid, site, lock] = about(&self.info);
-        let (until, since) = (self.until.to_string(), self.since.to_string());
-        write(&[self.key.as_str(), &until, &since, &host, &pid, &site, &lock])
+        write_of(&self.key, &[&self.until, &self.since], &self.info)
     }
 
     pub(crate) fn read(data: &[u8]) -> Option<Self> {
-        let fields = read(data)?;
-        let time = |at: usize| fields.get(at)?.parse().ok();
-        let (key, until, since) = (LockKey::new(fields.first()?).ok()?, time(1)?, time(2)?);
-        Some(Self { key, until, since, info: read_about(fields.get(3..)?)? })
+        let (key, [until, since], info) = read_of(data)?;
+        Some(Self { key, until: until.parse().ok()?, since: since.parse().ok()?, info })
     }
 }
 
@@ -128,26 +133,16 @@ pub(crate) struct JobData {
 
 impl JobData {
     pub(crate) fn write(&self) -> Vec<u8> {
-        let [host, pid, site, lock] = about(&self.info);
-        let numbers =
-            [millis(self.run.every), self.started, self.succeeded, self.until].map(|number| number.to_string());
-        let [every, started, succeeded, until] = numbers;
         let ended = if self.run.succeeded { "succeeded" } else { "failed" };
-        write(&[self.key.as_str(), &every, ended, &started, &succeeded, &until, &host, &pid, &site, &lock])
+        let own: [&dyn Display; 5] = [&millis(self.run.every), &ended, &self.started, &self.succeeded, &self.until];
+        write_of(&self.key, &own, &self.info)
     }
 
     pub(crate) fn read(data: &[u8]) -> Option<Self> {
-        let fields = read(data)?;
-        let time = |at: usize| fields.get(at)?.parse().ok();
-        let every = fields.get(1)?.parse().ok().map(Duration::from_millis)?;
-        Some(Self {
-            key: LockKey::new(fields.first()?).ok()?,
-            run: JobRun::new(every, fields.get(2)? == "succeeded"),
-            started: time(3)?,
-            succeeded: time(4)?,
-            until: time(5)?,
-            info: read_about(fields.get(6..)?)?,
-        })
+        let (key, [every, ended, started, succeeded, until], info) = read_of(data)?;
+        let run = JobRun::new(time(&every)?, ended == "succeeded");
+        let (started, succeeded) = (started.parse().ok()?, succeeded.parse().ok()?);
+        Some(Self { key, run, started, succeeded, until: until.parse().ok()?, info })
     }
 
     /// Describes the job at a time of the server's clock. `None` if the record has ended.
@@ -169,20 +164,17 @@ pub(crate) struct MarkData {
 
 impl MarkData {
     pub(crate) fn write(&self) -> Vec<u8> {
-        let [host, pid, site, lock] = about(&self.info);
-        let (at, until) = (self.at.to_string(), self.until.to_string());
-        write(&[self.key.as_str(), self.version.as_str(), &at, &until, &host, &pid, &site, &lock])
+        write_of(&self.key, &[&self.version.as_str(), &self.at, &self.until], &self.info)
     }
 
     pub(crate) fn read(data: &[u8]) -> Option<Self> {
-        let fields = read(data)?;
-        let time = |at: usize| fields.get(at)?.parse().ok();
+        let (key, [version, at, until], info) = read_of(data)?;
         Some(Self {
-            key: LockKey::new(fields.first()?).ok()?,
-            version: JobVersion::new(fields.get(1)?).ok()?,
-            at: time(2)?,
-            until: time(3)?,
-            info: read_about(fields.get(4..)?)?,
+            key,
+            version: JobVersion::new(version).ok()?,
+            at: at.parse().ok()?,
+            until: until.parse().ok()?,
+            info,
         })
     }
 
@@ -195,7 +187,7 @@ impl MarkData {
 
 /// Writes the note about a lock that an operator takes away.
 pub(crate) fn write_revocation(actor: &str, reason: &str) -> Vec<u8> {
-    write(&[actor, reason])
+    write([actor, reason])
 }
 
 /// Reads the operator and the reason.

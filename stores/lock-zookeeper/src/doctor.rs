@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use lock_store::text::human;
 use lock_store::types::system::clock::wall_clock;
-use lock_store::types::system::together::all;
 use lock_store::{Doctor, Finding, LockError};
 
-use crate::session::{Session, version};
+use crate::session::{Session, versions};
 use crate::shared::{Shared, since};
 use crate::store::{CALL, ZooKeeper};
 
@@ -17,21 +16,16 @@ const CLOCK: Duration = Duration::from_secs(2);
 
 impl Doctor for ZooKeeper {
     async fn examine(&self) -> Vec<Finding> {
-        let examined = match self.runner() {
-            Ok(runner) => {
-                let examine = |shared: Arc<Shared>, until| async move {
-                    let mut findings = servers(&shared).await;
-                    match shared.session(until).await {
-                        Ok(session) => findings.extend(of_session(&shared, &session).await),
-                        Err(error) => findings.push(without(&error)),
-                    }
-                    Ok(findings)
-                };
-                runner.ask_within(CALL, examine).await
+        let examine = |shared: Arc<Shared>, until| async move {
+            let mut findings = servers(&shared).await;
+            match shared.session(until).await {
+                Ok(session) => findings.extend(of_session(&shared, &session).await),
+                Err(error) => findings.push(without(&error)),
             }
-            Err(error) => Err(error),
+            Ok(findings)
         };
-        examined.unwrap_or_else(|error| vec![without(&error)])
+        let examined = async { self.runner()?.ask_within(CALL, examine).await };
+        examined.await.unwrap_or_else(|error| vec![without(&error)])
     }
 }
 
@@ -42,10 +36,9 @@ fn without(error: &LockError) -> Finding {
 }
 
 async fn servers(shared: &Shared) -> Vec<Finding> {
-    let hosts: Vec<&str> = shared.settings.hosts.split(',').collect();
-    let answers = all(hosts.iter().map(|host| version(host))).await;
+    let answers = versions(&shared.settings).await;
     let mut findings: Vec<Finding> = Vec::new();
-    for (host, answer) in hosts.iter().zip(&answers) {
+    for (host, answer) in shared.settings.hosts.split(',').zip(&answers) {
         findings.push(match answer {
             Some(answer) => {
                 let first = answer.lines().next().unwrap_or_default().split(',').next().unwrap_or_default();

@@ -3,12 +3,16 @@
 use lock_store::{LockError, LockKey};
 use zookeeper_client::Error;
 
+/// The answer to a request.
+pub(crate) type Answer<T, E = Error> = Result<T, E>;
+
 /// Says what became of a request that failed.
 ///
 /// The client fails every request in flight when its connection ends, and sends none of them again.
-pub(crate) fn of_request(error: &Error) -> LockError {
+pub(crate) fn of_request(error: impl Into<Error>) -> LockError {
+    let error = error.into();
     let text = error.to_string();
-    let known = match error {
+    let known = match &error {
         Error::NoAuth | Error::AuthFailed | Error::InvalidAcl => LockError::misconfigured(format!(
             "ZooKeeper refuses this user: {text}; every process needs the user and password with which the nodes of the locks were made, \
              as in zookeeper://user:password@host/path"
@@ -17,7 +21,7 @@ pub(crate) fn of_request(error: &Error) -> LockError {
             "the server does not know a request that the lock store needs: {text}; use Apache ZooKeeper 3.6 or later"
         )),
         Error::QuotaExceeded => LockError::not_executed(format!(
-            "ZooKeeper refused the request: {text}; raise the quota of the nodes of the locks"
+            "ZooKeeper has no room for another node: {text}; raise the quota at the path of the URL or above it, or remove nodes there"
         )),
         Error::Throttled | Error::NotReadOnly => {
             LockError::not_executed(format!("ZooKeeper refused the request: {text}; try again later"))
@@ -29,16 +33,16 @@ pub(crate) fn of_request(error: &Error) -> LockError {
             "ZooKeeper has not answered ({text}); whether the request was executed is not known"
         )),
     };
-    known.with_source(error.clone())
+    known.with_source(error)
 }
 
 /// Says why no session was opened.
-pub(crate) fn of_opening(error: &Error, node: &str) -> LockError {
+pub(crate) fn of_opening(error: Error, node: &str) -> LockError {
     match error {
-        Error::NoAuth | Error::AuthFailed | Error::InvalidAcl | Error::Unimplemented => of_request(error),
-        _ => {
-            LockError::not_executed(format!("no session with ZooKeeper at {node}: {error}")).with_source(error.clone())
+        Error::NoAuth | Error::AuthFailed | Error::InvalidAcl | Error::Unimplemented | Error::QuotaExceeded => {
+            of_request(error)
         }
+        _ => LockError::not_executed(format!("no session with ZooKeeper at {node}: {error}")).with_source(error),
     }
 }
 

@@ -14,10 +14,9 @@ use crate::calls::beside;
 use crate::data::{ClaimData, JobData, KeptData, MarkData, between, write_revocation};
 use crate::error::of_request;
 use crate::names::{KeyHash, Line, read};
-use crate::session::{Session, acls, make};
+use crate::session::{Session, acls};
 use crate::shared::{Shared, kept_holder, since};
 use crate::store::ZooKeeper;
-use crate::sweep::children;
 
 /// How long a look may take.
 const LOOK: Duration = Duration::from_secs(10);
@@ -38,7 +37,7 @@ impl ZooKeeper {
         let look = move |shared: Arc<Shared>, until| async move {
             let session = shared.looks.session(&shared.settings, &shared.clock, until).await?;
             // Its server may be behind. When it answers a write, it has all that was answered to others before.
-            shared.write(&session).await.map_err(|error| of_request(&error))?;
+            shared.write(&session).await.map_err(of_request)?;
             ask(Arc::clone(&shared), session).await
         };
         self.runner()?.ask_within(LOOK, look).await
@@ -77,7 +76,7 @@ impl Inspector for ZooKeeper {
         self.look(move |shared, session| async move {
             let hash = KeyHash::of(&key);
             let line = shared.line(&session, hash).await?;
-            let is_kept = line.kept && shared.kept(&session, &key, hash, shared.server_now()).await?.is_some();
+            let is_kept = line.kept && shared.kept(&session, &key, shared.server_now()).await?.is_some();
             let first = line.claims.first().filter(|first| first.owner == owner && !is_kept);
             let Some(first) = first else { return Ok(Freed::NotHeld) };
             let (path, mut told) = (shared.paths.beside(hash, &first.name), shared.paths.revoked_from(owner));
@@ -89,19 +88,16 @@ impl Inspector for ZooKeeper {
                 if !told.is_empty() {
                     added = added.and_then(|()| step.add_create(&told, &note, &options));
                 }
-                added.map_err(|error| of_request(&error))?;
+                added.map_err(of_request)?;
                 match step.commit().await {
                     Ok(_) => return Ok(Freed::Released),
                     Err(MultiWriteError::OperationFailed { index: 0, source: Error::NoNode }) => {
                         return Ok(Freed::NotHeld);
                     }
-                    Err(MultiWriteError::OperationFailed { index: 1, source: Error::NoNode }) => {
-                        let made = make(&session.client, &shared.settings, &shared.paths.revoked()).await;
-                        made.map_err(|error| of_request(&error))?;
-                    }
-                    // Another operator has told the holder.
-                    Err(MultiWriteError::OperationFailed { index: 1, source: Error::NodeExists }) => told.clear(),
-                    Err(error) => return Err(of_request(&error.into()).with_key(&key)),
+                    // Another operator has told the holder, a quota is used up, or the directory is gone: without a note, the holder
+                    // learns of it when it renews.
+                    Err(MultiWriteError::OperationFailed { index: 1, .. }) => told.clear(),
+                    Err(error) => return Err(of_request(error).with_key(&key)),
                 }
             }
         })
@@ -122,12 +118,12 @@ async fn read_many(session: &Session, paths: &[String]) -> Result<Vec<Read>> {
     for paths in paths.chunks(TOGETHER) {
         let mut reader = session.client.new_multi_reader();
         for path in paths {
-            reader.add_get_data(path).map_err(|error| of_request(&error))?;
+            reader.add_get_data(path).map_err(of_request)?;
         }
-        for found in reader.commit().await.map_err(|error| of_request(&error))? {
+        for found in reader.commit().await.map_err(of_request)? {
             match found {
                 MultiReadResult::Data { data, stat } => all.push(Some((data, stat))),
-                MultiReadResult::Error { err } if err != Error::NoNode => return Err(of_request(&err)),
+                MultiReadResult::Error { err } if err != Error::NoNode => return Err(of_request(err)),
                 _ => all.push(None),
             }
         }
@@ -197,8 +193,8 @@ async fn see(shared: &Shared, session: &Session, lines: Vec<(KeyHash, Line)>) ->
 
 /// Reads the directories from one on, until enough nodes were visited.
 async fn step(shared: &Shared, session: &Session, prefix: &str, limit: u32, from: u16) -> Result<ScanPage> {
-    let mut shards = children(session, &shared.paths.locks()).await?;
-    shards.extend(children(session, &shared.paths.all_marks()).await?);
+    let mut shards = session.children(&shared.paths.locks).await?;
+    shards.extend(session.children(&shared.paths.all_marks).await?);
     let mut shards: Vec<u16> = shards.iter().filter_map(|name| u16::from_str_radix(name, 16).ok()).collect();
     shards.retain(|shard| *shard >= from);
     shards.sort_unstable();
@@ -206,7 +202,7 @@ async fn step(shared: &Shared, session: &Session, prefix: &str, limit: u32, from
     let (mut page, mut shards) = (ScanPage::new(&*shared.settings.hosts), shards.into_iter().peekable());
     while let Some(shard) = shards.next() {
         let mut lines: BTreeMap<String, (KeyHash, Line)> = BTreeMap::new();
-        for name in children(session, &shared.paths.shard(shard)).await? {
+        for name in session.children(&shared.paths.shard(shard)).await? {
             if let Some((hash, child)) = read(&name) {
                 lines.entry(hash.to_string()).or_insert_with(|| (hash, Line::default())).1.add(&name, child);
             }
@@ -218,8 +214,8 @@ async fn step(shared: &Shared, session: &Session, prefix: &str, limit: u32, from
         page.entries.extend(seen.entries.into_iter().filter(|entry| entry.key.as_str().starts_with(prefix)));
         page.jobs.extend(seen.jobs.into_iter().filter(|(key, _)| key.as_str().starts_with(prefix)));
         let folder = shared.paths.marks(shard);
-        let marks: Vec<String> =
-            children(session, &folder).await?.iter().map(|name| format!("{folder}/{name}")).collect();
+        let names = session.children(&folder).await?;
+        let marks: Vec<String> = names.iter().map(|name| format!("{folder}/{name}")).collect();
         page.visited += marks.len() as u64;
         for (data, _) in read_many(session, &marks).await?.into_iter().flatten() {
             let Some(mark) = MarkData::read(&data).filter(|mark| mark.key.as_str().starts_with(prefix)) else {
@@ -241,7 +237,7 @@ async fn waiters(shared: &Shared, session: &Session, key: &LockKey) -> Result<Ve
     let hash = KeyHash::of(key);
     let line = shared.line(session, hash).await?;
     let now = shared.server_now();
-    let is_kept = line.kept && shared.kept(session, key, hash, now).await?.is_some();
+    let is_kept = line.kept && shared.kept(session, key, now).await?.is_some();
     let behind: Vec<_> = line.claims.iter().skip(usize::from(!is_kept)).take(MOST_WAITERS).collect();
     let paths: Vec<String> = behind.iter().map(|claim| shared.paths.beside(hash, &claim.name)).collect();
     let mut waiters = Vec::new();

@@ -44,27 +44,30 @@ impl fmt::Display for KeyHash {
 /// The paths of a store. Only this file spells them.
 #[derive(Clone, Debug)]
 pub(crate) struct Paths {
-    root: String,
+    /// The node below which everything is.
+    pub(crate) root: String,
+    /// The directory of the directories of locks.
+    pub(crate) locks: String,
+    /// The directory of the directories of marks.
+    pub(crate) all_marks: String,
+    /// The directory of the nodes that sessions write to.
+    pub(crate) beats: String,
+    /// The directory of notes about locks that an operator has taken away.
+    pub(crate) revoked: String,
+    /// The node with the number that is added to every token.
+    pub(crate) base: String,
 }
 
 impl Paths {
     pub(crate) fn new(root: String) -> Self {
-        Self { root }
-    }
-
-    /// Names the node below which everything is.
-    pub(crate) fn root(&self) -> &str {
-        &self.root
-    }
-
-    /// Names the directory of the directories of locks.
-    pub(crate) fn locks(&self) -> String {
-        format!("{}/l", self.root)
+        let [locks, all_marks, beats, revoked, base] =
+            ["l", "d", "h", "r", "base"].map(|name| format!("{root}/{name}"));
+        Self { root, locks, all_marks, beats, revoked, base }
     }
 
     /// Names a directory of locks.
     pub(crate) fn shard(&self, shard: u16) -> String {
-        format!("{}/l/{shard:03x}", self.root)
+        format!("{}/{shard:03x}", self.locks)
     }
 
     /// Names a node in the directory of a lock.
@@ -87,14 +90,9 @@ impl Paths {
         self.beside(hash, &format!("{hash}-job"))
     }
 
-    /// Names the directory of the directories of marks.
-    pub(crate) fn all_marks(&self) -> String {
-        format!("{}/d", self.root)
-    }
-
     /// Names a directory of marks.
     pub(crate) fn marks(&self, shard: u16) -> String {
-        format!("{}/d/{shard:03x}", self.root)
+        format!("{}/{shard:03x}", self.all_marks)
     }
 
     /// Names the mark of a version.
@@ -102,29 +100,14 @@ impl Paths {
         format!("{}/{hash}-{}", self.marks(hash.shard()), KeyHash::of_text(version))
     }
 
-    /// Names the directory of the nodes that sessions write to.
-    pub(crate) fn beats(&self) -> String {
-        format!("{}/h", self.root)
-    }
-
     /// Names the node that a session writes to.
     pub(crate) fn beat(&self, session: i64) -> String {
-        format!("{}/h/{:016x}", self.root, session.cast_unsigned())
-    }
-
-    /// Names the directory of notes about locks that an operator has taken away.
-    pub(crate) fn revoked(&self) -> String {
-        format!("{}/r", self.root)
+        format!("{}/{:016x}", self.beats, session.cast_unsigned())
     }
 
     /// Names the note about a lock that is taken away from an owner.
     pub(crate) fn revoked_from(&self, owner: OwnerId) -> String {
-        format!("{}/r/{}", self.root, owner.to_hex())
-    }
-
-    /// Names the node with the number that is added to every token.
-    pub(crate) fn base(&self) -> String {
-        format!("{}/base", self.root)
+        format!("{}/{}", self.revoked, owner.to_hex())
     }
 }
 
@@ -176,9 +159,8 @@ impl Line {
     pub(crate) fn of(hash: KeyHash, names: &[String]) -> Self {
         let mut line = Self::default();
         for name in names {
-            match read(name) {
-                Some((found, child)) if found == hash => line.add(name, child),
-                _ => {}
+            if let Some((_, child)) = read(name).filter(|(found, _)| *found == hash) {
+                line.add(name, child);
             }
         }
         line.sort();

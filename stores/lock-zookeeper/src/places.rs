@@ -50,18 +50,8 @@ impl Drop for Tender {
 }
 
 impl Place {
-    pub(crate) fn new(path: String, session: i64, data: ClaimData, expires: Timestamp) -> Self {
-        let floor = FencingToken::default();
-        Self {
-            known: Known { path, session, data, granted: None, ticket: None, floor, expires },
-            ending: false,
-            tender: None,
-        }
-    }
-
-    pub(crate) fn waiting(mut self, ticket: Option<Ticket>, floor: FencingToken) -> Self {
-        (self.known.ticket, self.known.floor) = (ticket, floor);
-        self
+    pub(crate) fn new(known: Known) -> Self {
+        Self { known, ending: false, tender: None }
     }
 }
 
@@ -120,10 +110,7 @@ impl Places {
 
     /// Notes that a node is being removed, and returns its place. From now on it is not renewed.
     pub(crate) fn end(&self, owner: OwnerId) -> Option<Known> {
-        let mut places = self.0.lock();
-        let place = places.get_mut(&owner)?;
-        place.ending = true;
-        Some(place.known.clone())
+        self.end_expired(owner, Timestamp::NEVER)
     }
 
     /// Returns when a place expires.
@@ -195,13 +182,15 @@ mod tests {
 
     use lock_store::{FencingToken, HolderInfo, LockKey, OwnerId, Timestamp};
 
-    use super::{Place, Places};
+    use super::{Known, Place, Places};
     use crate::data::ClaimData;
 
     fn place(session: i64) -> (OwnerId, Place) {
         let (key, ttl) = (LockKey::new("k").unwrap(), Duration::from_secs(1));
         let data = ClaimData { key, ttl, session: ttl, info: HolderInfo::new("h", 1, "s") };
-        (OwnerId::random(), Place::new("/p".to_owned(), session, data, Timestamp::from_nanos(5)))
+        let (floor, expires) = (FencingToken::default(), Timestamp::from_nanos(5));
+        let known = Known { path: "/p".to_owned(), session, data, granted: None, ticket: None, floor, expires };
+        (OwnerId::random(), Place::new(known))
     }
 
     #[test]
@@ -224,7 +213,7 @@ mod tests {
         let (places, [one, two]) = (Places::default(), [1, 2].map(place));
         let owners = [one.0, two.0];
         for (owner, place) in [one, two] {
-            places.insert(owner, place.waiting(None, FencingToken::default()));
+            places.insert(owner, place);
         }
         places.lose(1);
         assert_eq!(owners.map(|owner| places.waiting(owner).is_some()), [false, true]);

@@ -13,9 +13,8 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 /// Tells the holders of this process, until the session ends.
 pub(crate) async fn hear(shared: &Shared, session: &Session) {
-    let folder = shared.paths.revoked();
     while !session.has_ended() {
-        match session.client.list_and_watch_children(&folder).await {
+        match session.client.list_and_watch_children(&shared.paths.revoked).await {
             Ok((names, watcher)) => {
                 for owner in names.iter().filter_map(|name| OwnerId::from_hex(name)) {
                     tell(shared, session, owner).await;

@@ -9,7 +9,7 @@ use tokio::sync::{oneshot, watch};
 use crate::attend::{close, open_when_wanted};
 use crate::calls::acquire::undo;
 use crate::revoked::hear;
-use crate::session::{Session, number, version, within};
+use crate::session::{Session, number, versions, within};
 use crate::shared::Shared;
 use crate::sweep::sweep;
 use crate::url::Settings;
@@ -30,22 +30,6 @@ pub(crate) struct Runner {
 impl std::fmt::Debug for Runner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Runner")
-    }
-}
-
-/// A call that is worked on. The thread waits for it for a while after the store is dropped.
-struct InFlight(Arc<Shared>);
-
-impl InFlight {
-    fn of(shared: &Arc<Shared>) -> Self {
-        shared.in_flight.send_modify(|count| *count += 1);
-        Self(Arc::clone(shared))
-    }
-}
-
-impl Drop for InFlight {
-    fn drop(&mut self) {
-        self.0.in_flight.send_modify(|count| *count -= 1);
     }
 }
 
@@ -74,12 +58,9 @@ impl Runner {
     }
 
     /// Runs a call on the store's thread. If its caller drops this, the call goes on.
-    pub(crate) async fn ask<A: Send + 'static, F>(&self, call: impl FnOnce(Arc<Shared>) -> F) -> Result<A>
-    where
-        F: Future<Output = A> + Send + 'static,
-    {
+    pub(crate) async fn ask<A: Send + 'static>(&self, work: impl Future<Output = A> + Send + 'static) -> Result<A> {
         let (answer, answered) = oneshot::channel();
-        let (work, in_flight) = (call(Arc::clone(&self.shared)), InFlight::of(&self.shared));
+        let in_flight = self.shared.in_flight.subscribe();
         self.shared.spawn(async move {
             let _in_flight = in_flight;
             // The caller may have gone.
@@ -97,18 +78,10 @@ impl Runner {
     where
         F: Future<Output = Result<A>> + Send + 'static,
     {
-        let until = self.shared.now().after(time);
-        let work = |shared| {
-            let call = call(shared, until);
-            async move {
-                within(time, call).await.unwrap_or_else(|| {
-                    Err(LockError::unavailable(format!(
-                        "ZooKeeper has not answered within {time:?}, and may still do so"
-                    )))
-                })
-            }
-        };
-        self.ask(work).await?
+        let call = call(Arc::clone(&self.shared), self.shared.now().after(time));
+        let late =
+            move || LockError::unavailable(format!("ZooKeeper has not answered within {time:?}, and may still do so"));
+        self.ask(async move { within(time, call).await.unwrap_or_else(|| Err(late())) }).await?
     }
 
     /// Takes a lock, by a call. If its caller has gone when the answer comes, what was taken is given back.
@@ -121,7 +94,7 @@ impl Runner {
         F: Future<Output = Result<A>> + Send,
     {
         let (answer, answered) = oneshot::channel();
-        let (shared, in_flight) = (Arc::clone(&self.shared), InFlight::of(&self.shared));
+        let (shared, in_flight) = (Arc::clone(&self.shared), self.shared.in_flight.subscribe());
         let until = shared.now().after(request.execute_within);
         self.shared.spawn(async move {
             let (_in_flight, claim) = (in_flight, request.claim.clone());
@@ -143,7 +116,8 @@ impl Runner {
 
     /// Keeps a session, and lets grants reach an inbox while there is one.
     pub(crate) async fn attend(&self, inbox: &Inbox) -> LockError {
-        let (shared, _registered) = (&self.shared, Registered::new(&self.shared, inbox));
+        let (shared, _registered) = (&self.shared, Registered { shared: &self.shared, inbox });
+        shared.set_inbox(Some(inbox.clone()));
         let tell = |up| inbox.notice(&Notice::Connection { node: &shared.settings.hosts, up });
         loop {
             let session = match shared.session(shared.now().after(PATIENCE)).await {
@@ -181,13 +155,10 @@ async fn beside(shared: Arc<Shared>) {
 
 /// Reports which servers they are: two ensembles may have one name. When the root of the locks was made tells them apart.
 async fn tell_servers(shared: &Shared, session: &Session, inbox: &Inbox) {
-    let Ok(Some(stat)) = session.client.check_stat(shared.paths.root()).await else { return };
+    let Ok(Some(stat)) = session.client.check_stat(&shared.paths.root).await else { return };
     let (node, id) = (&*shared.settings.hosts, format!("{:x}-{:x}", stat.czxid, stat.ctime));
-    let mut known = None;
-    for host in node.split(',') {
-        // A server may be down, or not say its version.
-        known = known.or(version(host).await.and_then(|answer| number(&answer).map(str::to_owned)));
-    }
+    // A server may be down, or not say its version.
+    let known = versions(&shared.settings).await.into_iter().flatten().find_map(|said| Some(number(&said)?.to_owned()));
     let version = known.map_or_else(|| "zookeeper".to_owned(), |number| format!("zookeeper {number}"));
     inbox.notice(&Notice::Server { node, id: &id, version: &version, kind: "server" });
 }
@@ -203,8 +174,7 @@ async fn give_back(shared: &Arc<Shared>, claim: &Claim) {
 
 /// Ends the work of a store: what is in flight is finished, and the sessions are closed.
 async fn end(shared: &Arc<Shared>) {
-    let mut in_flight = shared.in_flight.subscribe();
-    let _ = within(LAST, in_flight.wait_for(|count| *count == 0)).await;
+    let _ = within(LAST, shared.in_flight.closed()).await;
     shared.places.clear();
     for session in [shared.locks.take(), shared.looks.take()].into_iter().flatten() {
         close(session).await;
@@ -215,13 +185,6 @@ async fn end(shared: &Arc<Shared>) {
 struct Registered<'a> {
     shared: &'a Shared,
     inbox: &'a Inbox,
-}
-
-impl<'a> Registered<'a> {
-    fn new(shared: &'a Shared, inbox: &'a Inbox) -> Self {
-        shared.set_inbox(Some(inbox.clone()));
-        Self { shared, inbox }
-    }
 }
 
 impl Drop for Registered<'_> {

@@ -3,17 +3,26 @@
 //! The client never replaces a session: after its end, every request fails. So a claim cannot pass into another session unnoticed.
 
 mod banner;
+#[cfg(feature = "tls")]
+mod tls;
+#[cfg(not(feature = "tls"))]
+mod tls {
+    pub(crate) type Tls = std::convert::Infallible;
+    pub(crate) async fn read(settings: &crate::url::Settings) -> lock_store::Result<Option<Tls>> {
+        Ok(settings.tls.as_ref().and(None))
+    }
+}
 
 use std::time::Duration;
 
 use lock_store::{Clock, LockError, Result, Timestamp};
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error, SessionState, Stat, StateWatcher};
 
-use crate::error::of_opening;
+use crate::error::{Answer, of_opening, of_request};
 use crate::names::Paths;
 use crate::url::Settings;
 
-pub(crate) use banner::{number, version};
+pub(crate) use banner::{number, versions};
 
 /// How long it may take to open a session, over all servers. The callers wait only as long as their own time-outs allow.
 const OPEN: Duration = Duration::from_secs(5);
@@ -37,7 +46,7 @@ impl Session {
         let opened = within(OPEN, Self::open_in_time(settings, paths, lingers)).await;
         opened.unwrap_or_else(|| {
             let text = format!(
-                "no session with ZooKeeper at {} within {OPEN:?}; is a majority of its servers up?",
+                "no session with ZooKeeper at {} within {OPEN:?}; is a majority of its servers up? A port of TLS needs zookeepers://",
                 settings.hosts
             );
             Err(LockError::not_executed(text))
@@ -45,8 +54,9 @@ impl Session {
     }
 
     async fn open_in_time(settings: &Settings, paths: &Paths, lingers: bool) -> Result<Self> {
-        banner::check(&settings.hosts).await?;
-        let failed = |error: Error| of_opening(&error, &settings.hosts);
+        let tls = tls::read(settings).await?;
+        banner::check(&settings.hosts, tls.as_ref()).await?;
+        let failed = |error: Error| of_opening(error, &settings.hosts);
         // A connection that is silent for a sixth of the session is left, so renewals still have time for another one.
         let silence = (settings.session / 6).max(Duration::from_millis(200));
         let mut connector = Client::connector().with_session_timeout(settings.session).with_connection_timeout(silence);
@@ -56,7 +66,12 @@ impl Session {
         if lingers {
             connector = connector.with_detached();
         }
-        let client = connector.connect(&settings.hosts).await.map_err(failed)?;
+        let connected = match tls {
+            #[cfg(feature = "tls")]
+            Some(tls) => connector.with_tls(tls.options).secure_connect(&settings.hosts).await,
+            _ => connector.connect(&settings.hosts).await,
+        };
+        let client = connected.map_err(failed)?;
         let (id, lasts) = (client.session_id().0, client.session_timeout());
         let sent = Clock::system().now();
         let stat = make_beat(&client, settings, paths).await.map_err(failed)?;
@@ -70,12 +85,43 @@ impl Session {
         self.lasts / 2
     }
 
+    /// Returns how long an answered write promises a lock, if that is less than its ttl.
+    pub(crate) fn promised(&self, ttl: Duration) -> Option<Duration> {
+        Some(self.lease()).filter(|lease| *lease < ttl)
+    }
+
     pub(crate) fn has_ended(&self) -> bool {
         self.client.state().is_terminated()
     }
 
     pub(crate) fn states(&self) -> StateWatcher {
         self.client.state_watcher()
+    }
+
+    /// Reads a node. `None` if it does not exist.
+    pub(crate) async fn read(&self, path: &str) -> Result<Option<(Vec<u8>, Stat)>> {
+        match self.client.get_data(path).await {
+            Ok(found) => Ok(Some(found)),
+            Err(Error::NoNode) => Ok(None),
+            Err(error) => Err(of_request(error)),
+        }
+    }
+
+    /// Removes a node as it was read. It may have been removed, or written again, meanwhile.
+    pub(crate) async fn remove_read(&self, path: &str, read: &Stat) -> Result<()> {
+        match self.client.delete(path, Some(read.version)).await {
+            Ok(()) | Err(Error::NoNode | Error::BadVersion) => Ok(()),
+            Err(error) => Err(of_request(error)),
+        }
+    }
+
+    /// Lists a directory, which may not exist yet.
+    pub(crate) async fn children(&self, folder: &str) -> Result<Vec<String>> {
+        match self.client.list_children(folder).await {
+            Ok(names) => Ok(names),
+            Err(Error::NoNode) => Ok(Vec::new()),
+            Err(error) => Err(of_request(error)),
+        }
     }
 
     /// Waits until it has a connection. Never returns if it has ended.
@@ -88,12 +134,12 @@ impl Session {
 }
 
 /// Makes the node that a session writes to, and the directories that every session needs.
-pub(crate) async fn make_beat(client: &Client, settings: &Settings, paths: &Paths) -> std::result::Result<Stat, Error> {
+pub(crate) async fn make_beat(client: &Client, settings: &Settings, paths: &Paths) -> Answer<Stat> {
     let (beat, options) = (paths.beat(client.session_id().0), CreateMode::Ephemeral.with_acls(acls(settings)));
     let mut made = client.create(&beat, &[], &options).await;
     if made == Err(Error::NoNode) {
-        for folder in [paths.beats(), paths.locks(), paths.revoked()] {
-            make(client, settings, &folder).await?;
+        for folder in [&paths.beats, &paths.locks, &paths.revoked] {
+            make(client, settings, folder).await?;
         }
         made = client.create(&beat, &[], &options).await;
     }
@@ -111,7 +157,7 @@ pub(crate) fn lasting(settings: &Settings) -> CreateOptions<'static> {
 }
 
 /// Makes a directory and those above it.
-pub(crate) async fn make(client: &Client, settings: &Settings, path: &str) -> std::result::Result<(), Error> {
+pub(crate) async fn make(client: &Client, settings: &Settings, path: &str) -> Answer<()> {
     client.mkdir(path, &lasting(settings)).await
 }
 

@@ -12,9 +12,9 @@ use tokio::task::AbortHandle;
 use zookeeper_client::{Error, Stat};
 
 use crate::data::{ClaimData, KeptData, between};
-use crate::error::{foreign, of_request};
+use crate::error::{Answer, foreign, of_request};
 use crate::names::{KeyHash, Line, Paths};
-use crate::places::Places;
+use crate::places::{Known, Places};
 use crate::session::{Session, lasting, make_beat, sleep, within};
 use crate::slot::Slot;
 use crate::url::Settings;
@@ -43,8 +43,8 @@ pub(crate) struct Shared {
     /// A time of the server's clock, and when the request was sent that it answered.
     server_time: Mutex<(Timestamp, i64)>,
     contended: Mutex<HashMap<LockKey, Timestamp>>,
-    /// How many calls are worked on.
-    pub(crate) in_flight: watch::Sender<usize>,
+    /// Each call that is worked on has a receiver.
+    pub(crate) in_flight: watch::Sender<()>,
 }
 
 impl Shared {
@@ -61,7 +61,7 @@ impl Shared {
             inbox: Mutex::default(),
             server_time: Mutex::new((Timestamp::from_nanos(0), 0)),
             contended: Mutex::default(),
-            in_flight: watch::Sender::new(0),
+            in_flight: watch::Sender::new(()),
         }
     }
 
@@ -138,10 +138,7 @@ impl Shared {
     }
 
     /// Writes to the node of a session. It is sent at once, before the returned future is polled, and what is read behind it is not older.
-    pub(crate) fn write<'a>(
-        &'a self,
-        session: &'a Session,
-    ) -> impl Future<Output = std::result::Result<Stat, Error>> + Send + 'a {
+    pub(crate) fn write<'a>(&'a self, session: &'a Session) -> impl Future<Output = Answer<Stat>> + Send + 'a {
         let (sent, write) = (self.now(), session.client.set_data(&session.beat, &[], None));
         async move {
             let stat = match write.await {
@@ -160,52 +157,31 @@ impl Shared {
 
     /// Reads which claims a lock has.
     pub(crate) async fn line(&self, session: &Session, hash: KeyHash) -> Result<Line> {
-        match session.client.list_children(&self.paths.shard(hash.shard())).await {
-            Ok(names) => Ok(Line::of(hash, &names)),
-            Err(Error::NoNode) => Ok(Line::default()),
-            Err(error) => Err(of_request(&error)),
-        }
+        Ok(Line::of(hash, &session.children(&self.paths.shard(hash.shard())).await?))
     }
 
     /// Reads by what a released lock is kept. A time that is over keeps nothing, and its node is removed.
-    pub(crate) async fn kept(
-        &self,
-        session: &Session,
-        key: &LockKey,
-        hash: KeyHash,
-        now: i64,
-    ) -> Result<Option<KeptData>> {
-        let path = self.paths.kept(hash);
-        let (data, stat) = match session.client.get_data(&path).await {
-            Ok(found) => found,
-            Err(Error::NoNode) => return Ok(None),
-            Err(error) => return Err(of_request(&error)),
-        };
+    pub(crate) async fn kept(&self, session: &Session, key: &LockKey, now: i64) -> Result<Option<KeptData>> {
+        let path = self.paths.kept(KeyHash::of(key));
+        let Some((data, stat)) = session.read(&path).await? else { return Ok(None) };
         let kept = KeptData::read(&data).ok_or_else(|| foreign(&path, key))?;
         if kept.until > now {
             return Ok(Some(kept));
         }
-        match session.client.delete(&path, Some(stat.version)).await {
-            Ok(()) | Err(Error::NoNode | Error::BadVersion) => Ok(None),
-            Err(error) => Err(of_request(&error)),
-        }
+        session.remove_read(&path, &stat).await.map(|()| None)
     }
 
-    /// Describes the holder of a lock from its first node. The holder may have gone since the line was read.
-    pub(crate) async fn first(
-        &self,
-        session: &Session,
-        key: &LockKey,
-        hash: KeyHash,
-        line: &Line,
-    ) -> Result<Option<Holder>> {
+    /// Describes the holder of a lock. The holder may have gone since the line was read.
+    pub(crate) async fn holder(&self, session: &Session, key: &LockKey, line: &Line) -> Result<Option<Holder>> {
+        let now = self.server_now();
+        if line.kept
+            && let Some(kept) = self.kept(session, key, now).await?
+        {
+            return Ok(Some(kept_holder(&kept, now)));
+        }
         let Some(first) = line.claims.first() else { return Ok(None) };
-        let path = self.paths.beside(hash, &first.name);
-        let (data, stat) = match session.client.get_data(&path).await {
-            Ok(found) => found,
-            Err(Error::NoNode) => return Ok(None),
-            Err(error) => return Err(of_request(&error)),
-        };
+        let path = self.paths.beside(KeyHash::of(key), &first.name);
+        let Some((data, stat)) = session.read(&path).await? else { return Ok(None) };
         let data = ClaimData::read(&data).ok_or_else(|| foreign(&path, key))?;
         // Another process may have renewed its lease just now. If it is dead, its lock ends with its session.
         let left = self.places.left(first.owner, self.now()).unwrap_or_else(|| data.ttl.min(data.session));
@@ -215,21 +191,23 @@ impl Shared {
     }
 
     /// Describes what is in the way of a claim.
-    pub(crate) async fn in_the_way(
-        &self,
-        session: &Session,
-        key: &LockKey,
-        hash: KeyHash,
-        line: &Line,
-    ) -> Result<Holder> {
+    pub(crate) async fn in_the_way(&self, session: &Session, key: &LockKey, line: &Line) -> Result<Holder> {
         self.note_contended(key);
-        if line.kept {
-            let now = self.server_now();
-            if let Some(kept) = self.kept(session, key, hash, now).await? {
-                return Ok(kept_holder(&kept, now));
-            }
-        }
-        Ok(self.first(session, key, hash, line).await?.unwrap_or_else(Holder::unseen))
+        Ok(self.holder(session, key, line).await?.unwrap_or_else(Holder::unseen))
+    }
+
+    /// Writes to the node of a claim before it is granted. Returns its state, and the base of its token.
+    ///
+    /// The number of this transaction exceeds those of all grants before, unlike the number of the one that made the node: the holder
+    /// before may have been granted its lock again since.
+    pub(crate) async fn confirm(&self, session: &Session, place: &Known) -> Answer<(Stat, Answer<(Vec<u8>, Stat)>)> {
+        let (sent, text) = (self.now(), place.data.write());
+        let write = session.client.set_data(&place.path, &text, None);
+        let read = session.client.get_data(&self.paths.base);
+        let (written, based) = tokio::join!(write, read);
+        let stat = written?;
+        self.note_time(sent, stat.mtime);
+        Ok((stat, based))
     }
 
     /// Makes the token of a grant from the number of the transaction that granted it.
@@ -239,11 +217,11 @@ impl Shared {
     pub(crate) async fn token(
         &self,
         session: &Session,
-        based: std::result::Result<(Vec<u8>, Stat), Error>,
+        mut based: Answer<(Vec<u8>, Stat)>,
         zxid: i64,
         floor: FencingToken,
     ) -> Result<FencingToken> {
-        let (path, mut based) = (self.paths.base(), based);
+        let path = &self.paths.base;
         let steps = u64::try_from(zxid).ok().and_then(|zxid| zxid.checked_mul(FencingToken::PER_GRANT));
         let fits =
             |token: &u64| token.checked_add(FencingToken::PER_GRANT).is_some_and(|end| i64::try_from(end).is_ok());
@@ -251,9 +229,9 @@ impl Shared {
             || LockError::misconfigured("the tokens of ZooKeeper have no room left in 64 bits; remove its node base");
         loop {
             let (base, version) = match &based {
-                Ok((data, stat)) => (read_base(data, &path)?, Some(stat.version)),
+                Ok((data, stat)) => (read_base(data, path)?, Some(stat.version)),
                 Err(Error::NoNode) => (FencingToken::PLAIN.get(), None),
-                Err(error) => return Err(of_request(error)),
+                Err(error) => return Err(of_request(error.clone())),
             };
             let token = steps.and_then(|steps| base.checked_add(steps)).filter(fits).ok_or_else(no_room)?;
             if token > floor.get() {
@@ -262,15 +240,15 @@ impl Shared {
             let raised = base + (floor.get() - token) + FencingToken::PER_GRANT;
             let text = raised.to_string();
             let written = match version {
-                Some(version) => session.client.set_data(&path, text.as_bytes(), Some(version)).await.map(drop),
-                None => session.client.create(&path, text.as_bytes(), &lasting(&self.settings)).await.map(drop),
+                Some(version) => session.client.set_data(path, text.as_bytes(), Some(version)).await.map(drop),
+                None => session.client.create(path, text.as_bytes(), &lasting(&self.settings)).await.map(drop),
             };
             match written {
                 // Another process may have raised it further.
                 Ok(()) | Err(Error::BadVersion | Error::NodeExists | Error::NoNode) => {}
-                Err(error) => return Err(of_request(&error)),
+                Err(error) => return Err(of_request(error)),
             }
-            based = session.client.get_data(&path).await;
+            based = session.client.get_data(path).await;
         }
     }
 

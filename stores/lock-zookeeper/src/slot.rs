@@ -94,9 +94,7 @@ impl Slot {
 
     /// Waits until a session is no longer in this place.
     pub(crate) async fn left(&self, session: &Session) {
-        let mut changes = self.known.subscribe();
-        while matches!(&*changes.borrow_and_update(), Known::Open(open) if open.id == session.id) {
-            let _ = changes.changed().await;
-        }
+        let is_left = |known: &Known| !matches!(known, Known::Open(open) if open.id == session.id);
+        let _ = self.known.subscribe().wait_for(is_left).await;
     }
 }

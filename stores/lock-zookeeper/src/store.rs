@@ -47,13 +47,7 @@ struct Inner {
 }
 
 impl ZooKeeper {
-    /// Takes a URL: `zookeeper://[user:password@]host[:2181],…/path?session=20s`. Opens nothing.
-    ///
-    /// - The path is the node below which the locks are, by default `/lock-core`. Other clients must not write there.
-    /// - `session` is the time after which the servers free the locks of a process that they do not hear of. A holder counts on its
-    ///   lock for half of that time after a write, so a ttl of 10 s needs `session=20s`, which is the default. The servers may give
-    ///   another time, between their `minSessionTimeout` and `maxSessionTimeout`.
-    /// - A user and password (scheme `digest`) own every node. Every process needs the same.
+    /// Takes a [URL](crate#the-url). Opens nothing.
     ///
     /// # Errors
     ///
@@ -64,20 +58,8 @@ impl ZooKeeper {
 
     /// Names the node of a held lock, for a check in your own `multi` with ZooKeeper.
     ///
-    /// If the lock was lost, the check fails with *no node*, and nothing of the `multi` is done. Hold the guard until it is answered:
-    ///
-    /// ```no_run
-    /// # async fn write(store: lock_zookeeper::ZooKeeper, client: zookeeper_client::Client) -> Result<(), Box<dyn std::error::Error>> {
-    /// let locks = lock_core::LockManager::builder(store.clone()).connect().await?;
-    /// let guard = locks.lock("account:7").await?;
-    /// let mut writer = client.new_multi_writer();
-    /// writer.add_check_version(&store.pin(&guard)?, -1)?; // any version
-    /// writer.add_set_data("/accounts/7", b"90", None)?;
-    /// writer.commit().await?;
-    /// drop(guard);
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// If the lock was lost, the check fails with *no node*, and nothing of the `multi` is done. [An example](crate#in-your-own-multi).
+    /// Hold the guard until the `multi` is answered.
     ///
     /// The path counts from the root of the servers, and your client may not have a chroot. It may belong to any session.
     ///
@@ -140,8 +122,7 @@ impl LockBackend for ZooKeeper {
             )
             .with_key(&claim.key));
         }
-        let take = |shared, request, until| async move { acquire::acquire(&shared, &request, until).await };
-        self.runner()?.acquire(request.clone(), take).await
+        self.runner()?.acquire(request.clone(), acquire::acquire).await
     }
 
     fn is_contended(&self, key: &LockKey) -> bool {
@@ -149,9 +130,8 @@ impl LockBackend for ZooKeeper {
     }
 
     async fn renew(&self, one_lane: &[Claim]) -> Vec<Result<Renewal>> {
-        let claims = one_lane.to_vec();
         let renewed = match self.runner() {
-            Ok(runner) => runner.ask(|shared| async move { renew::renew(&shared, &claims).await }).await,
+            Ok(runner) => runner.ask(renew::renew(Arc::clone(&runner.shared), one_lane.to_vec())).await,
             Err(error) => Err(error),
         };
         renewed.unwrap_or_else(|error| vec![Err(error); one_lane.len()])
@@ -172,8 +152,7 @@ impl LockBackend for ZooKeeper {
 
     async fn holder(&self, key: &LockKey) -> Result<Option<Holder>> {
         let key = key.clone();
-        let ask = |shared, until| async move { beside::holder(&shared, &key, until).await };
-        self.runner()?.ask_within(CALL, ask).await
+        self.runner()?.ask_within(CALL, |shared, until| beside::holder(shared, key, until)).await
     }
 
     lock_store::has_parts! { jobs: JobRecords, marks: DoneMarks, inspector: Inspector, doctor: Doctor, member: QuorumMember }
@@ -208,19 +187,16 @@ impl JobRecords for ZooKeeper {
 impl DoneMarks for ZooKeeper {
     async fn done(&self, key: &LockKey, version: &JobVersion) -> Result<Option<DoneMark>> {
         let (key, version) = (key.clone(), version.clone());
-        let ask = |shared, until| async move { beside::done(&shared, &key, &version, until).await };
-        self.runner()?.ask_within(CALL, ask).await
+        self.runner()?.ask_within(CALL, |shared, until| beside::done(shared, key, version, until)).await
     }
 
     async fn mark_done(&self, claim: &Claim, version: &JobVersion, keep: Option<Duration>) -> Result<bool> {
         let mark = (claim.clone(), version.clone(), keep);
-        let ask = |shared, until| async move { beside::mark_done(&shared, &mark, until).await };
-        self.runner()?.ask_within(CALL, ask).await
+        self.runner()?.ask_within(CALL, |shared, until| beside::mark_done(shared, mark, until)).await
     }
 
     async fn forget_done(&self, key: &LockKey, version: &JobVersion) -> Result<bool> {
         let (key, version) = (key.clone(), version.clone());
-        let ask = |shared, until| async move { beside::forget_done(&shared, &key, &version, until).await };
-        self.runner()?.ask_within(CALL, ask).await
+        self.runner()?.ask_within(CALL, |shared, until| beside::forget_done(shared, key, version, until)).await
     }
 }

@@ -5,7 +5,6 @@ use std::time::Duration;
 use lock_store::Result;
 use lock_store::types::system::clock::jitter;
 use lock_store::types::system::random;
-use zookeeper_client::Error;
 
 use crate::data::{JobData, KeptData, MarkData};
 use crate::error::of_request;
@@ -28,50 +27,32 @@ pub(crate) async fn sweep(shared: &Shared, session: &Session) {
     }
 }
 
+/// Reads when a node ends.
+type Ends = fn(&[u8]) -> Option<i64>;
+
 async fn sweep_one(shared: &Shared, session: &Session, shard: u16) -> Result<()> {
-    shared.write(session).await.map_err(|error| of_request(&error))?;
+    shared.write(session).await.map_err(of_request)?;
     let folder = shared.paths.shard(shard);
     let is_lasting = |name: &&String| read(name).is_some_and(|(_, child)| matches!(child, Child::Kept | Child::Job));
-    for name in children(session, &folder).await?.iter().filter(is_lasting) {
+    for name in session.children(&folder).await?.iter().filter(is_lasting) {
         let ends = |data: &[u8]| {
             KeptData::read(data).map(|kept| kept.until).or_else(|| JobData::read(data).map(|job| job.until))
         };
         remove_if_over(shared, session, &format!("{folder}/{name}"), ends).await?;
     }
     let folder = shared.paths.marks(shard);
-    for name in children(session, &folder).await? {
+    for name in session.children(&folder).await? {
         let ends = |data: &[u8]| MarkData::read(data).map(|mark: MarkData| mark.until);
         remove_if_over(shared, session, &format!("{folder}/{name}"), ends).await?;
     }
     Ok(())
 }
 
-/// Lists a directory, which may not exist yet.
-pub(crate) async fn children(session: &Session, folder: &str) -> Result<Vec<String>> {
-    match session.client.list_children(folder).await {
-        Ok(names) => Ok(names),
-        Err(Error::NoNode) => Ok(Vec::new()),
-        Err(error) => Err(of_request(&error)),
-    }
-}
-
-async fn remove_if_over(
-    shared: &Shared,
-    session: &Session,
-    path: &str,
-    ends: impl Fn(&[u8]) -> Option<i64>,
-) -> Result<()> {
-    let (data, stat) = match session.client.get_data(path).await {
-        Ok(found) => found,
-        Err(Error::NoNode) => return Ok(()),
-        Err(error) => return Err(of_request(&error)),
-    };
-    if ends(&data).is_none_or(|ends| ends > shared.server_now()) {
-        return Ok(());
-    }
-    // Only what was read: it may have been written again.
-    match session.client.delete(path, Some(stat.version)).await {
-        Ok(()) | Err(Error::NoNode | Error::BadVersion) => Ok(()),
-        Err(error) => Err(of_request(&error)),
+async fn remove_if_over(shared: &Shared, session: &Session, path: &str, ends: Ends) -> Result<()> {
+    match session.read(path).await? {
+        Some((data, stat)) if ends(&data).is_some_and(|ends| ends <= shared.server_now()) => {
+            session.remove_read(path, &stat).await
+        }
+        _ => Ok(()),
     }
 }

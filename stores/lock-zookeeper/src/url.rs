@@ -1,5 +1,6 @@
 //! The URL of a store.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +25,18 @@ pub(crate) struct Settings {
     pub(crate) session: Duration,
     /// `user:password`.
     pub(crate) login: Option<String>,
+    /// `None` without TLS.
+    pub(crate) tls: Option<Files>,
+}
+
+/// The files of certificates that a URL names.
+#[derive(Clone, Default)]
+#[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "a URL of TLS is refused"))]
+pub(crate) struct Files {
+    /// The authorities that servers are trusted by. `None` for those of this machine.
+    pub(crate) ca: Option<PathBuf>,
+    /// The certificate of this client, and its key.
+    pub(crate) client: Option<(PathBuf, PathBuf)>,
 }
 
 /// Hides the password.
@@ -37,22 +50,26 @@ impl Settings {
     /// Reads a URL. No error repeats a part of it: a password that should have been percent-encoded can be in any of them.
     pub(crate) fn read(url: &str) -> Result<Self> {
         let mut url = StoreUrl::read(url);
-        if url.scheme() == "zookeepers" {
+        let encrypted = url.scheme() == "zookeepers";
+        if encrypted && !cfg!(feature = "tls") {
             return Err(LockError::misconfigured(
-                "zookeepers:// is not supported: this store has no TLS yet; write zookeeper:// and let a sidecar or a tunnel encrypt",
+                "zookeepers:// needs TLS, which is not compiled in; enable the cargo feature `tls` of lock-zookeeper",
             ));
         }
-        if url.scheme() != "zookeeper" || !url.is_absolute() || url.has_fragment() {
+        if !(encrypted || url.scheme() == "zookeeper") || !url.is_absolute() || url.has_fragment() {
             return Err(bad("it is not of this form"));
         }
         let session = match url.take("session")? {
             None => SESSION,
             Some(text) => session(&text)?,
         };
+        let tls = if encrypted { Some(files(&mut url)?) } else { None };
         if let Some((name, _)) = url.parameters().next() {
             let name: String =
                 name.chars().filter(|c| c.is_ascii_alphanumeric() || "_-".contains(*c)).take(30).collect();
-            return Err(bad(&format!("there is no parameter {name}; the only one is session")));
+            return Err(bad(&format!(
+                "it has no parameter {name}; there is session, and with zookeepers:// ca, cert and cert_key"
+            )));
         }
         let (login, rest) = match url.address.rsplit_once('@') {
             None => (None, url.address.as_str()),
@@ -61,10 +78,11 @@ impl Settings {
         let login = login.map(self::login).transpose()?;
         let (hosts, root) =
             rest.split_once('/').map_or((rest, ""), |(hosts, root)| (hosts, root.trim_end_matches('/')));
-        let hosts = hosts.split(',').map(host).collect::<Option<Vec<_>>>();
+        let port = if encrypted { "2281" } else { "2181" };
+        let hosts = hosts.split(',').map(|text| host(text, port)).collect::<Option<Vec<_>>>();
         let hosts =
             hosts.ok_or_else(|| bad("a host cannot be read; write host or host:2181, with a comma between two"))?;
-        Ok(Self { hosts: hosts.join(",").into(), root: self::root(root)?, session, login })
+        Ok(Self { hosts: hosts.join(",").into(), root: self::root(root)?, session, login, tls })
     }
 }
 
@@ -101,12 +119,26 @@ fn decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// Reads a host, and adds the port that servers have by default.
-fn host(text: &str) -> Option<String> {
+/// Takes out the parameters that name files.
+fn files(url: &mut StoreUrl) -> Result<Files> {
+    let mut file = |name: &str| {
+        let path = |text: String| decoded(&text).map(PathBuf::from).ok_or_else(|| bad("a path is not percent-encoded"));
+        url.take(name)?.map(path).transpose()
+    };
+    let client = match (file("cert")?, file("cert_key")?) {
+        (Some(cert), Some(key)) => Some((cert, key)),
+        (None, None) => None,
+        _ => return Err(bad("a client certificate is proven by its key; name both files, with cert and cert_key")),
+    };
+    Ok(Files { ca: file("ca")?, client })
+}
+
+/// Reads a host, and adds a port if it has none.
+fn host(text: &str, default: &str) -> Option<String> {
     let is_v6 = text.starts_with('[');
     let (name, port) = match text.rsplit_once(':').filter(|(name, _)| !is_v6 || name.ends_with(']')) {
         Some((name, port)) => (name, port),
-        None => (text, "2181"),
+        None => (text, default),
     };
     let inner = name.trim_start_matches('[').trim_end_matches(']');
     let allowed = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c) || (is_v6 && ":%".contains(c));
@@ -147,19 +179,37 @@ mod tests {
             assert_eq!((&*read.hosts, read.root.as_str(), read.login.as_deref()), (hosts, root, login), "{url}");
             assert_eq!(read.session, Duration::from_secs(seconds));
             assert!(!format!("{read:?}").contains("p@"), "{read:?}");
+            assert!(read.tls.is_none());
         }
+    }
+
+    #[cfg(feature = "tls")]
+    #[test]
+    fn a_url_names_the_files_of_certificates() {
+        let read = |query: &str| Settings::read(&format!("zookeepers://u:p@a,b:99/x{query}")).unwrap();
+        let plain = read("");
+        assert_eq!((&*plain.hosts, plain.login.as_deref()), ("a:2281,b:99", Some("u:p")));
+        let files = plain.tls.unwrap();
+        assert!(files.ca.is_none() && files.client.is_none());
+        let files = read("?cert=a.pem&session=4s&cert_key=a%20b.key&ca=/c.pem").tls.unwrap();
+        assert_eq!(files.ca, Some("/c.pem".into()));
+        assert_eq!(files.client, Some(("a.pem".into(), "a b.key".into())));
+        let error = Settings::read("zookeepers://secret?cert=a.pem").unwrap_err().to_string();
+        assert!(error.contains("cert_key") && !error.contains("secret"), "{error}");
     }
 
     #[test]
     fn mistakes_are_named_and_nothing_is_repeated() {
         for (url, says) in [
-            ("zookeepers://h", "no TLS yet"),
+            #[cfg(not(feature = "tls"))]
+            ("zookeepers://h", "the cargo feature `tls` of lock-zookeeper"),
+            ("zookeeper://h?ca=ca.pem", "with zookeepers:// ca,"),
             ("zookeeper:h", "not of this form"),
             ("zookeeper://", "a host cannot be read"),
             ("zookeeper://h:0", "a host cannot be read"),
             ("zookeeper://secret?session=1ms", "between 1s and 10m"),
             ("zookeeper://h?session=x", "session= is a time"),
-            ("zookeeper://h?sesion=4s", "there is no parameter sesion"),
+            ("zookeeper://h?sesion=4s", "it has no parameter sesion"),
             ("zookeeper://secret@h", "user:password"),
             ("zookeeper://u:%zz@h", "percent-encoded"),
             ("zookeeper://h/a//b", "its path"),

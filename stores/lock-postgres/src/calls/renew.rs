@@ -9,7 +9,7 @@ use tokio_postgres::types::Type;
 use crate::calls::call::Asked;
 use crate::calls::context::Context;
 use crate::calls::values::{exactly, millis, order_by_key, texts};
-use crate::error::{has_moved_away, is_gone, is_of_a_value};
+use crate::error::{has_code, has_moved_away, is_gone, is_of_a_value};
 use crate::session::Session;
 
 /// Claims to renew, and where the answers go.
@@ -46,7 +46,8 @@ pub(crate) async fn renew(context: &Context, session: &Session, due: Due) -> Opt
             answers
         }
         Err(error) => {
-            if has_moved_away(&error) {
+            // The server may say that it ends this session (57P) before the connection ends. The next renewal must not meet it.
+            if has_moved_away(&error) || has_code(&error, "57P") {
                 drop(session.close());
             }
             let count = claims.len();

@@ -6,13 +6,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_store::{AcquireRequest, Attempt, Claim, FencingToken, LockError, Result, Timestamp};
+use lock_store::{AcquireRequest, Attempt, Claim, LockError, Result, Timestamp};
 use zookeeper_client::{CreateMode, Error, Stat};
 
-use crate::calls::confirm::{confirm, promised};
 use crate::calls::wait::tend;
 use crate::data::ClaimData;
-use crate::error::of_request;
+use crate::error::{Answer, of_request};
 use crate::names::{KeyHash, Line};
 use crate::places::{Known, Place};
 use crate::session::{Session, acls, make, sleep};
@@ -35,8 +34,8 @@ struct Attempting<'a> {
 }
 
 /// Takes the lock or a place in its queue before `until`.
-pub(crate) async fn acquire(shared: &Arc<Shared>, request: &AcquireRequest, until: Timestamp) -> Result<Attempt> {
-    let claim = &request.claim;
+pub(crate) async fn acquire(shared: Arc<Shared>, request: AcquireRequest, until: Timestamp) -> Result<Attempt> {
+    let (shared, request, claim) = (&shared, &request, &request.claim);
     check_floor(request.floor, &claim.key)?;
     let session = &shared.session(until).await?;
     let attempting = Attempting { shared, session, request, hash: KeyHash::of(&claim.key), began: shared.now() };
@@ -82,12 +81,12 @@ impl Attempting<'_> {
             // A claim that does not wait writes nothing if the lock is taken.
             let line = shared.line(session, *hash).await?;
             if !line.claims.is_empty() {
-                return Ok(Attempt::Held { holder: shared.in_the_way(session, &claim.key, *hash, &line).await? });
+                return Ok(Attempt::Held { holder: shared.in_the_way(session, &claim.key, &line).await? });
             }
         }
         let data = self.data();
         let (start, text) = (shared.paths.claim(*hash, claim.owner), data.write());
-        let (folder, base) = (shared.paths.shard(hash.shard()), shared.paths.base());
+        let folder = shared.paths.shard(hash.shard());
         let options = CreateMode::EphemeralSequential.with_acls(acls(&shared.settings));
         let mut has_folder = false;
         let (created, listed, based) = loop {
@@ -95,13 +94,13 @@ impl Attempting<'_> {
             // Sent in this order before the first answer, and executed in this order.
             let create = session.client.create(&start, &text, &options);
             let list = session.client.get_children(&folder);
-            let read = session.client.get_data(&base);
+            let read = session.client.get_data(&shared.paths.base);
             let (created, listed, based) = tokio::join!(create, list, read);
             if let Ok((stat, _)) = &created {
                 shared.note_time(sent, stat.ctime);
             }
             if matches!(created, Err(Error::NoNode)) && !std::mem::replace(&mut has_folder, true) {
-                make(&session.client, &shared.settings, &folder).await.map_err(|error| of_request(&error))?;
+                make(&session.client, &shared.settings, &folder).await.map_err(of_request)?;
                 continue;
             }
             break (created, listed, based);
@@ -114,22 +113,17 @@ impl Attempting<'_> {
                 // Whether there is a node is found out before this claim is worked on again.
                 self.settle().await;
                 let error = created.err().or(line.err());
-                return Err(error.map_or_else(
-                    || {
-                        LockError::not_executed(
-                            "the node of this claim was removed at once; an operator or another program did so",
-                        )
-                    },
-                    |error| of_request(&error),
-                ));
+                let removed = "the node of this claim was removed at once; an operator or another program did so";
+                return Err(error.map_or_else(|| LockError::not_executed(removed), of_request));
             }
         };
         let path = shared.paths.beside(*hash, &line.claims[at].name);
         let waits = request.ticket.as_ref().map_or(claim.ttl, |ticket| ticket.grant_ttl);
         let expires = self.began.after(if request.tentative { TENTATIVE } else { waits });
         // From now on, a release finds it, and it ends by itself.
-        let place = Place::new(path, session.id, data, expires);
-        shared.places.insert(claim.owner, place.waiting(request.ticket.clone(), request.floor));
+        let (ticket, floor) = (request.ticket.clone(), request.floor);
+        let known = Known { path, session: session.id, data, granted: None, ticket, floor, expires };
+        shared.places.insert(claim.owner, Place::new(known));
         tend(shared, session, claim.owner, false);
         if at == 0 && !self.is_kept(&line, stat.ctime).await? {
             if newest == stat.czxid {
@@ -148,7 +142,7 @@ impl Attempting<'_> {
             return self.queued(&line).await;
         }
         undo(shared, session, claim).await;
-        Ok(Attempt::Held { holder: shared.in_the_way(session, &claim.key, *hash, &line).await? })
+        Ok(Attempt::Held { holder: shared.in_the_way(session, &claim.key, &line).await? })
     }
 
     /// Asks again for a claim that has a node. `None` if the node is gone.
@@ -161,23 +155,19 @@ impl Attempting<'_> {
             if self.request.ticket.is_none() || shared.inbox().is_none() {
                 // It keeps its place for a while, although it cannot be told.
                 shared.places.confirm(claim.owner, None, self.began.after(UNHEARD));
-                return Ok(Some(Attempt::Held {
-                    holder: shared.in_the_way(session, &claim.key, self.hash, &line).await?,
-                }));
+                return Ok(Some(Attempt::Held { holder: shared.in_the_way(session, &claim.key, &line).await? }));
             }
             return self.queued(&line).await.map(Some);
         }
-        match confirm(shared, session, &place).await {
+        match shared.confirm(session, &place).await {
             Ok((stat, based)) => self.granted(based, stat.mzxid, stat.mtime).await.map(Some),
             Err(Error::NoNode) => Ok(None),
-            Err(error) => Err(of_request(&error)),
+            Err(error) => Err(of_request(error)),
         }
     }
 
     async fn is_kept(&self, line: &Line, now: i64) -> Result<bool> {
-        let kept =
-            line.kept && self.shared.kept(self.session, &self.request.claim.key, self.hash, now).await?.is_some();
-        Ok(kept)
+        Ok(line.kept && self.shared.kept(self.session, &self.request.claim.key, now).await?.is_some())
     }
 
     /// Notes the place in the queue, and has it watched.
@@ -188,18 +178,23 @@ impl Attempting<'_> {
         };
         shared.places.confirm(claim.owner, Some(ticket.clone()), self.began.after(ticket.grant_ttl));
         tend(shared, self.session, claim.owner, true);
-        Ok(Attempt::Queued { holder: shared.in_the_way(self.session, &claim.key, self.hash, line).await? })
+        Ok(Attempt::Queued { holder: shared.in_the_way(self.session, &claim.key, line).await? })
     }
 
     /// Notes a grant by a write of this attempt, and tells how long it is promised.
-    async fn granted(&self, based: std::result::Result<(Vec<u8>, Stat), Error>, zxid: i64, at: i64) -> Result<Attempt> {
+    async fn granted(&self, based: Answer<(Vec<u8>, Stat)>, zxid: i64, at: i64) -> Result<Attempt> {
         let (shared, claim) = (self.shared, &self.request.claim);
-        let token: FencingToken = shared.token(self.session, based, zxid, self.request.floor).await?;
+        let token = shared.token(self.session, based, zxid, self.request.floor).await;
+        if token.as_ref().is_err_and(|error| !error.is_ambiguous()) {
+            // Its caller counts a refusal, for example by a quota, as not executed.
+            undo(shared, self.session, claim).await;
+        }
+        let token = token?;
         // If the session has ended meanwhile, its claims were lost, and this one came too late to be among them.
         if self.session.has_ended() || !shared.places.grant(claim.owner, token, at, self.began.after(claim.ttl)) {
             return Err(LockError::not_executed("the claim has ended while it was granted"));
         }
-        Ok(Attempt::Granted { token, lease: promised(self.session, claim.ttl) })
+        Ok(Attempt::Granted { token, lease: self.session.promised(claim.ttl) })
     }
 
     fn data(&self) -> ClaimData {
@@ -217,7 +212,7 @@ impl Attempting<'_> {
             let write = shared.write(session);
             let read = shared.line(session, self.hash);
             let (written, line) = tokio::join!(write, read);
-            let written = written.map_err(|error| of_request(&error));
+            let written = written.map_err(of_request);
             match (written, line) {
                 (Err(error), _) | (_, Err(error)) if error.is_transient() => sleep(Duration::from_millis(50)).await,
                 // The servers agree on a refusal as on a write.

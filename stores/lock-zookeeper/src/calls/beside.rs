@@ -11,24 +11,17 @@ use crate::data::{JobData, MarkData, later};
 use crate::error::{foreign, of_request};
 use crate::names::KeyHash;
 use crate::session::{Session, lasting, make};
-use crate::shared::{Shared, kept_holder};
+use crate::shared::Shared;
 
 /// Describes the holder of a lock.
-pub(crate) async fn holder(shared: &Arc<Shared>, key: &LockKey, until: Timestamp) -> Result<Option<Holder>> {
-    let (session, hash) = (&shared.session(until).await?, KeyHash::of(key));
+pub(crate) async fn holder(shared: Arc<Shared>, key: LockKey, until: Timestamp) -> Result<Option<Holder>> {
+    let session = shared.session(until).await?;
     for _ in 0..TRIES {
-        let line = shared.line(session, hash).await?;
-        if line.kept {
-            let now = shared.server_now();
-            if let Some(kept) = shared.kept(session, key, hash, now).await? {
-                return Ok(Some(kept_holder(&kept, now)));
-            }
-        }
+        let line = shared.line(&session, KeyHash::of(&key)).await?;
         // It may have gone since, and the next one is the first.
-        match shared.first(session, key, hash, &line).await? {
-            Some(holder) => return Ok(Some(holder)),
-            None if line.claims.is_empty() => return Ok(None),
-            None => {}
+        let holder = shared.holder(&session, &key, &line).await?;
+        if holder.is_some() || line.claims.is_empty() {
+            return Ok(holder);
         }
     }
     Ok(Some(Holder::unseen()))
@@ -37,14 +30,9 @@ pub(crate) async fn holder(shared: &Arc<Shared>, key: &LockKey, until: Timestamp
 /// Reads the record of a job.
 pub(crate) async fn last_run(shared: &Shared, session: &Session, key: &LockKey) -> Result<Option<JobRecord>> {
     let path = shared.paths.job(KeyHash::of(key));
-    match session.client.get_data(&path).await {
-        Ok((data, _)) => {
-            let job = JobData::read(&data).filter(|job| job.key == *key).ok_or_else(|| foreign(&path, key))?;
-            Ok(job.record(shared.server_now()))
-        }
-        Err(Error::NoNode) => Ok(None),
-        Err(error) => Err(of_request(&error).with_key(key)),
-    }
+    let Some((data, _)) = session.read(&path).await.map_err(|error| error.with_key(key))? else { return Ok(None) };
+    let job = JobData::read(&data).filter(|job| job.key == *key).ok_or_else(|| foreign(&path, key))?;
+    Ok(job.record(shared.server_now()))
 }
 
 /// Reads a mark, and the version of its node.
@@ -55,35 +43,30 @@ async fn read_mark(
     version: &JobVersion,
 ) -> Result<Option<(MarkData, i32)>> {
     let path = shared.paths.mark(KeyHash::of(key), version.as_str());
-    match session.client.get_data(&path).await {
-        Ok((data, stat)) => {
-            let mark = MarkData::read(&data).filter(|mark| mark.key == *key && mark.version == *version);
-            mark.map(|mark| Some((mark, stat.version))).ok_or_else(|| foreign(&path, key))
-        }
-        Err(Error::NoNode) => Ok(None),
-        Err(error) => Err(of_request(&error).with_key(key)),
-    }
+    let Some((data, stat)) = session.read(&path).await.map_err(|error| error.with_key(key))? else { return Ok(None) };
+    let mark = MarkData::read(&data).filter(|mark| mark.key == *key && mark.version == *version);
+    mark.map(|mark| Some((mark, stat.version))).ok_or_else(|| foreign(&path, key))
 }
 
 pub(crate) async fn done(
-    shared: &Arc<Shared>,
-    key: &LockKey,
-    version: &JobVersion,
+    shared: Arc<Shared>,
+    key: LockKey,
+    version: JobVersion,
     until: Timestamp,
 ) -> Result<Option<DoneMark>> {
     let session = &shared.session(until).await?;
     // The server of this process may be behind the one that took the mark. A write of this session is not answered before it has caught up.
     let write = shared.write(session);
-    let read = read_mark(shared, session, key, version);
+    let read = read_mark(&shared, session, &key, &version);
     let (written, read) = tokio::join!(write, read);
-    written.map_err(|error| of_request(&error).with_key(key))?;
+    written.map_err(|error| of_request(error).with_key(&key))?;
     Ok(read?.and_then(|(mark, _)| mark.mark(shared.server_now())))
 }
 
 /// Writes a mark, in one step with the check that the claim still has its node.
 pub(crate) async fn mark_done(
-    shared: &Arc<Shared>,
-    (claim, version, keep): &(Claim, JobVersion, Option<Duration>),
+    shared: Arc<Shared>,
+    (claim, version, keep): (Claim, JobVersion, Option<Duration>),
     until: Timestamp,
 ) -> Result<bool> {
     let session = &shared.session(until).await?;
@@ -98,14 +81,14 @@ pub(crate) async fn mark_done(
         info: place.data.info,
     };
     let (path, text) = (shared.paths.mark(hash, version.as_str()), mark.write());
-    let mut exists = read_mark(shared, session, key, version).await?.is_some();
+    let mut exists = read_mark(&shared, session, key, &version).await?.is_some();
     for _ in 0..TRIES {
         let mut step = session.client.new_multi_writer();
         let added = step.add_check_version(&place.path, -1).and_then(|()| match exists {
             true => step.add_set_data(&path, &text, None),
             false => step.add_create(&path, &text, &lasting(&shared.settings)),
         });
-        added.map_err(|error| of_request(&error))?;
+        added.map_err(of_request)?;
         match step.commit().await {
             Ok(_) => return Ok(true),
             Err(MultiWriteError::OperationFailed { index: 0, source: Error::NoNode }) => return Ok(false),
@@ -113,30 +96,30 @@ pub(crate) async fn mark_done(
             Err(MultiWriteError::OperationFailed { index: 1, source: Error::NoNode }) => {
                 exists = false;
                 let folder = shared.paths.marks(hash.shard());
-                make(&session.client, &shared.settings, &folder).await.map_err(|error| of_request(&error))?;
+                make(&session.client, &shared.settings, &folder).await.map_err(of_request)?;
             }
-            Err(error) => return Err(of_request(&error.into()).with_key(key)),
+            Err(error) => return Err(of_request(error).with_key(key)),
         }
     }
     Err(LockError::not_executed("other processes make and remove this mark all the time; try again").with_key(key))
 }
 
 pub(crate) async fn forget_done(
-    shared: &Arc<Shared>,
-    key: &LockKey,
-    version: &JobVersion,
+    shared: Arc<Shared>,
+    key: LockKey,
+    version: JobVersion,
     until: Timestamp,
 ) -> Result<bool> {
-    let session = &shared.session(until).await?;
+    let (session, key) = (&shared.session(until).await?, &key);
     for _ in 0..TRIES {
-        let Some((mark, at)) = read_mark(shared, session, key, version).await? else { return Ok(false) };
+        let Some((mark, at)) = read_mark(&shared, session, key, &version).await? else { return Ok(false) };
         let lasts = mark.mark(shared.server_now()).is_some();
         let path = shared.paths.mark(KeyHash::of(key), version.as_str());
         match session.client.delete(&path, Some(at)).await {
             Ok(()) => return Ok(lasts),
             // It was written again, or removed.
             Err(Error::BadVersion | Error::NoNode) => {}
-            Err(error) => return Err(of_request(&error).with_key(key)),
+            Err(error) => return Err(of_request(error).with_key(key)),
         }
     }
     Err(LockError::not_executed("other processes write this mark all the time; try again").with_key(key))

@@ -2,7 +2,6 @@
 
 pub(crate) mod acquire;
 pub(crate) mod beside;
-mod confirm;
 pub(crate) mod release;
 pub(crate) mod renew;
 pub(crate) mod vote;

@@ -7,7 +7,7 @@ use zookeeper_client::{Error, MultiWriteError};
 
 use crate::calls::TRIES;
 use crate::data::{ClaimData, JobData, KeptData, later};
-use crate::error::{foreign, of_request};
+use crate::error::{Answer, foreign, of_request};
 use crate::names::KeyHash;
 use crate::session::{Session, lasting};
 use crate::shared::Shared;
@@ -42,7 +42,7 @@ pub(crate) async fn release(shared: &Arc<Shared>, release: &Release, until: Time
     let freed = match removed {
         Ok(()) if ending.granted.is_some() => Freed::Released,
         Ok(()) | Err(Error::NoNode) => Freed::NotHeld,
-        Err(error) => return Err(of_request(&error)),
+        Err(error) => return Err(of_request(error)),
     };
     shared.places.remove(claim.owner);
     Ok(freed)
@@ -54,13 +54,9 @@ async fn find(shared: &Shared, session: &Session, release: &Release) -> Result<O
     let line = shared.line(session, hash).await?;
     let Some(at) = line.position(release.claim.owner) else { return Ok(None) };
     let path = shared.paths.beside(hash, &line.claims[at].name);
-    let (data, stat) = match session.client.get_data(&path).await {
-        Ok(found) => found,
-        Err(Error::NoNode) => return Ok(None),
-        Err(error) => return Err(of_request(&error)),
-    };
+    let Some((data, stat)) = session.read(&path).await? else { return Ok(None) };
     let data = ClaimData::read(&data).ok_or_else(|| foreign(&path, key))?;
-    let is_kept = line.kept && shared.kept(session, key, hash, shared.server_now()).await?.is_some();
+    let is_kept = line.kept && shared.kept(session, key, shared.server_now()).await?.is_some();
     let granted = (at == 0 && !is_kept).then_some(stat.mtime);
     Ok(Some(Ending { path, data, granted }))
 }
@@ -72,7 +68,7 @@ async fn leave(
     release: &Release,
     ending: &Ending,
     granted: i64,
-) -> Result<std::result::Result<(), Error>> {
+) -> Result<Answer<()>> {
     let (key, hash, info) = (&release.claim.key, KeyHash::of(&release.claim.key), &ending.data.info);
     let mut nodes = Vec::new();
     if !release.keep_for.is_zero() {
@@ -82,11 +78,8 @@ async fn leave(
     }
     if let Some(run) = release.run {
         let path = shared.paths.job(hash);
-        let before = match session.client.get_data(&path).await {
-            Ok((data, _)) => Some(JobData::read(&data).ok_or_else(|| foreign(&path, key))?),
-            Err(Error::NoNode) => None,
-            Err(error) => return Err(of_request(&error)),
-        };
+        let before = session.read(&path).await?;
+        let before = before.map(|(data, _)| JobData::read(&data).ok_or_else(|| foreign(&path, key))).transpose()?;
         let job = record(ending, run, granted, shared.server_now(), before.as_ref());
         nodes.push(Put { path, data: job.write(), exists: before.is_some() });
     }
@@ -123,12 +116,7 @@ struct Put {
     exists: bool,
 }
 
-async fn write(
-    shared: &Shared,
-    session: &Session,
-    gone: &str,
-    nodes: &[Put],
-) -> std::result::Result<(), MultiWriteError> {
+async fn write(shared: &Shared, session: &Session, gone: &str, nodes: &[Put]) -> Answer<(), MultiWriteError> {
     let mut step = session.client.new_multi_writer();
     step.add_delete(gone, None)?;
     for Put { path, data, exists } in nodes {

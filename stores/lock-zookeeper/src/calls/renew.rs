@@ -8,14 +8,14 @@ use lock_store::types::options::command_timeout;
 use lock_store::{Claim, LockError, Renewal, Result, Timestamp};
 use zookeeper_client::{Error, MultiReadResult};
 
-use crate::calls::confirm::promised;
 use crate::error::of_request;
 use crate::places::Known;
 use crate::session::{Session, within};
 use crate::shared::Shared;
 
 /// Renews claims. A claim of an earlier session is lost, even if a server still shows its node.
-pub(crate) async fn renew(shared: &Arc<Shared>, claims: &[Claim]) -> Vec<Result<Renewal>> {
+pub(crate) async fn renew(shared: Arc<Shared>, claims: Vec<Claim>) -> Vec<Result<Renewal>> {
+    let shared = &shared;
     let began = shared.now();
     let bound = command_timeout(claims.iter().map(|claim| claim.ttl).min().unwrap_or_default());
     let held: Vec<Option<Known>> =
@@ -54,13 +54,13 @@ async fn ask(shared: &Shared, until: Timestamp, held: &[Option<Known>]) -> Resul
     let session = shared.session(until).await?;
     let mut reader = session.client.new_multi_reader();
     for place in held.iter().flatten().filter(|place| place.session == session.id) {
-        reader.add_get_data(&place.path).map_err(|error| of_request(&error))?;
+        reader.add_get_data(&place.path).map_err(of_request)?;
     }
     // Sent in this order before the first answer, and answered in this order.
     let write = shared.write(&session);
     let (written, read) = tokio::join!(write, reader.commit());
-    written.map_err(|error| of_request(&error))?;
-    let read = read.map_err(|error| of_request(&error))?;
+    written.map_err(of_request)?;
+    let read = read.map_err(of_request)?;
     Ok((Some(Arc::clone(&session)), read))
 }
 
@@ -70,13 +70,13 @@ fn one(shared: &Shared, session: &Session, claim: &Claim, began: Timestamp, node
             if !shared.places.renew(claim.owner, began.after(claim.ttl)) {
                 return Ok(Renewal::Lost);
             }
-            Ok(promised(session, claim.ttl).map_or(Renewal::Renewed, Renewal::RenewedFor))
+            Ok(session.promised(claim.ttl).map_or(Renewal::Renewed, Renewal::RenewedFor))
         }
         MultiReadResult::Error { err: Error::NoNode } => {
             shared.places.remove(claim.owner);
             Ok(Renewal::Lost)
         }
-        MultiReadResult::Error { err } => Err(of_request(&err)),
+        MultiReadResult::Error { err } => Err(of_request(err)),
         _ => Ok(Renewal::Lost),
     }
 }

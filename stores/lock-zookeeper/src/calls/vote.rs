@@ -25,7 +25,7 @@ pub(crate) async fn vote(shared: Arc<Shared>, request: AcquireRequest, until: Ti
     (alone.ticket, alone.tentative, alone.floor) = (None, false, FencingToken::default());
     let path = || shared.places.get(claim.owner).filter(|place| place.granted.is_some()).map(|place| place.path);
     let before = path();
-    let lease = match acquire(&shared, &alone, until).await? {
+    let lease = match acquire(Arc::clone(&shared), alone, until).await? {
         Attempt::Granted { lease, .. } => lease,
         Attempt::Held { holder } => return Ok(Vote::Held { holder, history: None }),
         _ => return Ok(Vote::Held { holder: Holder::unseen(), history: None }),
@@ -47,18 +47,15 @@ pub(crate) async fn vote(shared: Arc<Shared>, request: AcquireRequest, until: Ti
     Ok(Vote::Granted { token, kept: before == Some(path), history: None, time: Some(time) })
 }
 
+/// A token, and the time of the leader's clock when it was drawn.
+type Drawn = (FencingToken, u64);
+
 /// Draws a token while the claim has its node. The newest one is in the node of the directory, so it outlives every lock in there.
-async fn draw(
-    shared: &Shared,
-    session: &Session,
-    claim: &Claim,
-    path: &str,
-    floor: FencingToken,
-) -> Result<(FencingToken, u64)> {
+async fn draw(shared: &Shared, session: &Session, claim: &Claim, path: &str, floor: FencingToken) -> Result<Drawn> {
     let folder = shared.paths.shard(KeyHash::of(&claim.key).shard());
     // Other locks of the directory draw theirs.
     for _ in 0..4 * TRIES {
-        let (data, stat) = session.client.get_data(&folder).await.map_err(|error| of_request(&error))?;
+        let (data, stat) = session.client.get_data(&folder).await.map_err(of_request)?;
         let newest = read(&data).ok_or_else(|| foreign(&folder, &claim.key))?;
         let now = u64::try_from(shared.server_now()).unwrap_or(0);
         let token = next(floor.get(), newest, now).ok_or_else(|| {
@@ -70,14 +67,14 @@ async fn draw(
         let mut step = session.client.new_multi_writer();
         let added = step.add_check_version(path, -1);
         let added = added.and_then(|()| step.add_set_data(&folder, token.to_string().as_bytes(), Some(stat.version)));
-        added.map_err(|error| of_request(&error))?;
+        added.map_err(of_request)?;
         match step.commit().await {
             Ok(_) => return Ok((FencingToken::new(token), now)),
             Err(MultiWriteError::OperationFailed { index: 0, source: Error::NoNode }) => {
                 return Err(LockError::not_executed("the claim has ended while it was granted"));
             }
             Err(MultiWriteError::OperationFailed { index: 1, source: Error::BadVersion }) => {}
-            Err(error) => return Err(of_request(&error.into())),
+            Err(error) => return Err(of_request(error)),
         }
     }
     Err(LockError::not_executed("other locks draw tokens all the time; try again"))

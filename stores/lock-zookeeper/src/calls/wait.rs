@@ -6,7 +6,6 @@ use std::time::Duration;
 use lock_store::{Claim, Grant, OwnerId};
 use zookeeper_client::Error;
 
-use crate::calls::confirm::confirm;
 use crate::names::KeyHash;
 use crate::session::{Session, sleep};
 use crate::shared::Shared;
@@ -65,7 +64,7 @@ async fn watch(shared: &Shared, session: &Session, owner: OwnerId) {
             }
             Some(0) => {
                 let now = shared.server_now();
-                match if line.kept { shared.kept(session, &place.data.key, hash, now).await } else { Ok(None) } {
+                match if line.kept { shared.kept(session, &place.data.key, now).await } else { Ok(None) } {
                     Ok(None) => {
                         if grant(shared, session, owner).await {
                             return;
@@ -95,7 +94,7 @@ async fn grant(shared: &Shared, session: &Session, owner: OwnerId) -> bool {
     // Meanwhile it may have asked by itself, or have ended.
     let Some(place) = shared.places.waiting(owner) else { return true };
     let (Some(ticket), Some(inbox)) = (&place.ticket, shared.inbox()) else { return false };
-    let (stat, based) = match confirm(shared, session, &place).await {
+    let (stat, based) = match shared.confirm(session, &place).await {
         Ok(confirmed) => confirmed,
         Err(error) => {
             if error == Error::NoNode {

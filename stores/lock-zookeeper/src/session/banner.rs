@@ -4,53 +4,77 @@ use std::time::Duration;
 
 use lock_store::types::system::together::all;
 use lock_store::{LockError, Result};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
+use crate::session::tls::{self, Tls};
 use crate::session::within;
+use crate::url::Settings;
 
-/// How long a server may take to say its version.
+/// How long a server may take to say its version, and three times as long with TLS.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The oldest version. It reads many nodes in one request.
 const OLDEST: (u32, u32) = (3, 6);
 
-/// Refuses servers that are not ZooKeeper, or too old. A server that says nothing may be down, or forbid this question.
-pub(crate) async fn check(hosts: &str) -> Result<()> {
-    let answers = all(hosts.split(',').map(version)).await;
+/// Refuses servers that are not ZooKeeper, or too old. A server that says nothing may be down, or forbid this question. One server that
+/// proves its name is enough for TLS: the client passes over the others.
+pub(crate) async fn check(hosts: &str, tls: Option<&Tls>) -> Result<()> {
+    let answers = all(hosts.split(',').map(|host| ask(host, tls))).await;
+    if !answers.iter().any(|answer| matches!(answer, Ok(Some(_))))
+        && let Some(refused) = answers.iter().find_map(|answer| answer.as_ref().err())
+    {
+        return Err(refused.clone());
+    }
     for (host, answer) in hosts.split(',').zip(answers) {
-        let Some(answer) = answer else { continue };
+        let Ok(Some(answer)) = answer else { continue };
         if answer.contains("ClickHouse") {
             return Err(LockError::misconfigured(format!(
                 "{host} is ClickHouse Keeper, whose followers answer for a leader that may have ended the session, so two processes could \
                  hold one lock; use Apache ZooKeeper"
             )));
         }
-        if let Some(found) = read(&answer)
-            && found < OLDEST
-        {
-            let (major, minor) = found;
+        if let Some((major, minor)) = read(&answer).filter(|found| *found < OLDEST) {
             return Err(LockError::misconfigured(format!(
-                "{host} is ZooKeeper {major}.{minor}; use Apache ZooKeeper {}.{} or later",
-                OLDEST.0, OLDEST.1
+                "{host} is ZooKeeper {major}.{minor}; use Apache ZooKeeper 3.6 or later"
             )));
         }
     }
     Ok(())
 }
 
-/// Asks a server for its version, which is the first line of the answer to `srvr`.
-pub(crate) async fn version(host: &str) -> Option<String> {
+/// Asks each server for its version. Returns nothing if the certificates cannot be read.
+pub(crate) async fn versions(settings: &Settings) -> Vec<Option<String>> {
+    let Ok(tls) = tls::read(settings).await else { return Vec::new() };
+    let answers = all(settings.hosts.split(',').map(|host| ask(host, tls.as_ref()))).await;
+    answers.into_iter().map(|answer| answer.ok().flatten().filter(|answer| answer.contains("version"))).collect()
+}
+
+/// Asks a server for its version, which begins the answer to `srvr`. `None` if it does not answer. An error says why TLS fails.
+async fn ask(host: &str, tls: Option<&Tls>) -> Result<Option<String>> {
     let ask = async {
-        let mut stream = TcpStream::connect(host).await.ok()?;
-        stream.write_all(b"srvr").await.ok()?;
-        let mut answer = Vec::new();
-        // The server closes the connection after its answer.
-        stream.take(4096).read_to_end(&mut answer).await.ok()?;
-        let answer = String::from_utf8_lossy(&answer).into_owned();
-        answer.contains("version").then_some(answer)
+        let Ok(stream) = TcpStream::connect(host).await else { return Ok(None) };
+        match tls {
+            #[cfg(feature = "tls")]
+            Some(tls) => {
+                let asked = async { read_from(tls.connector.connect(tls::name(host)?, stream).await?).await };
+                asked.await.map(Some).map_err(|error| tls::refused(host, error))
+            }
+            _ => Ok(read_from(stream).await.ok()),
+        }
     };
-    within(PATIENCE, ask).await.flatten()
+    within(if tls.is_some() { 3 * PATIENCE } else { PATIENCE }, ask).await.unwrap_or(Ok(None))
+}
+
+async fn read_from(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> std::io::Result<String> {
+    stream.write_all(b"srvr").await?;
+    stream.flush().await?;
+    let mut answer = Vec::new();
+    // The server closes the connection after its answer, and does not say so before.
+    match stream.take(4096).read_to_end(&mut answer).await {
+        Err(error) if answer.is_empty() => Err(error),
+        _ => Ok(String::from_utf8_lossy(&answer).into_owned()),
+    }
 }
 
 /// Returns the number in `Zookeeper version: 3.9.5-…`.

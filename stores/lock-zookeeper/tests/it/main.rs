@@ -8,11 +8,14 @@ mod ensemble;
 mod growth;
 mod history;
 mod late;
+mod quota;
 mod refusals;
 mod servers;
 mod silence;
 mod stopped;
 mod support;
+#[cfg(feature = "tls")]
+mod tls;
 mod users;
 mod votes;
 mod worker;

@@ -63,6 +63,17 @@ impl Pace {
     pub(crate) const FAST: Self = Self { tick: Duration::from_millis(500), sync_limit: 5 };
 }
 
+/// What a server is started with besides.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct More {
+    /// Lines of its configuration. `{folder}` is its folder, and `{secure}` a free port.
+    pub(crate) lines: String,
+    /// Files in its folder, and their texts.
+    pub(crate) files: Vec<(&'static str, String)>,
+    /// Options of Java.
+    pub(crate) java: &'static [&'static str],
+}
+
 fn jars(version: &str) -> Option<PathBuf> {
     let above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
     let mut folders = above.map(|above| above.join("target/servers").join(format!("zookeeper-{version}")));
@@ -92,6 +103,11 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
+    /// Starts one server with more than it has by default. `None` where ZooKeeper is not installed; the test is then named.
+    pub(crate) fn one_with(more: &More) -> Option<Self> {
+        is_installed(NEWEST).then(|| Self::start_with(NEWEST, 1, Pace::PATIENT, more))
+    }
+
     /// Starts one server. `None` where ZooKeeper is not installed; the test is then named.
     pub(crate) fn one(pace: Pace) -> Option<Self> {
         is_installed(NEWEST).then(|| Self::start(NEWEST, 1, pace))
@@ -112,10 +128,14 @@ impl Servers {
     }
 
     fn start(version: &'static str, count: usize, pace: Pace) -> Self {
+        Self::start_with(version, count, pace, &More::default())
+    }
+
+    fn start_with(version: &'static str, count: usize, pace: Pace, more: &More) -> Self {
         let mut said = String::new();
         for _ in 0..5 {
             // Another process may take a port before a server does.
-            match Self::try_start(version, count, pace) {
+            match Self::try_start(version, count, pace, more) {
                 Ok(servers) => return servers,
                 Err(log) => said = log,
             }
@@ -123,7 +143,7 @@ impl Servers {
         panic!("ZooKeeper {version} does not start; its log:\n{said}");
     }
 
-    fn try_start(version: &'static str, count: usize, pace: Pace) -> Result<Self, String> {
+    fn try_start(version: &'static str, count: usize, pace: Pace, more: &More) -> Result<Self, String> {
         // For the quorum, and for elections.
         let ports: Vec<[u16; 2]> = (0..count).map(|_| [free_port(false), free_port(false)]).collect();
         let mut ways = Vec::new();
@@ -143,7 +163,7 @@ impl Servers {
                 (_, 2) => &seen_by_third,
                 _ => &ports,
             };
-            Member::new(version, at, peers, pace)
+            Member::new(version, at, peers, pace, more)
         });
         let mut servers = Self { members: members.collect(), ways };
         // The third comes when the others have a leader, so it follows.
@@ -168,6 +188,12 @@ impl Servers {
     pub(crate) fn url_of(&self, members: impl IntoIterator<Item = usize>, rest: &str) -> String {
         let hosts: Vec<String> = members.into_iter().map(|at| format!("127.0.0.1:{}", self.port(at))).collect();
         format!("zookeeper://{}{rest}", hosts.join(","))
+    }
+
+    /// Returns the folder of the first server, and its second port.
+    #[cfg(feature = "tls")]
+    pub(crate) fn secure(&self) -> (&Path, u16) {
+        (&self.members[0].folder, self.members[0].secure)
     }
 
     pub(crate) fn port(&self, member: usize) -> u16 {
@@ -242,17 +268,20 @@ struct Member {
     version: &'static str,
     folder: PathBuf,
     port: u16,
+    #[cfg_attr(not(feature = "tls"), allow(dead_code, reason = "only tests of TLS use it"))]
+    secure: u16,
+    java: &'static [&'static str],
     /// `None` while it is killed.
     guard: Option<Child>,
 }
 
 impl Member {
-    fn new(version: &'static str, at: usize, peers: &[[u16; 2]], pace: Pace) -> Self {
+    fn new(version: &'static str, at: usize, peers: &[[u16; 2]], pace: Pace, more: &More) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("lock-zk-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let folder = std::env::temp_dir().join(name);
         fs::create_dir_all(folder.join("data")).unwrap();
-        let (port, tick) = (free_port(false), pace.tick.as_millis());
+        let (port, secure, tick) = (free_port(false), free_port(false), pace.tick.as_millis());
         let mut settings = format!(
             "tickTime={tick}\ninitLimit={}\nsyncLimit={}\ndataDir={}\nclientPort={port}\nclientPortAddress=127.0.0.1\n\
              maxClientCnxns=0\nminSessionTimeout={}\nmaxSessionTimeout=60000\nadmin.enableServer=false\n\
@@ -265,16 +294,22 @@ impl Member {
         for (peer, [quorum, election]) in peers.iter().enumerate() {
             settings += &format!("server.{}=127.0.0.1:{quorum}:{election}\n", peer + 1);
         }
+        let place = folder.to_str().unwrap();
+        settings += &more.lines.replace("{folder}", place).replace("{secure}", &secure.to_string());
+        for (name, text) in &more.files {
+            fs::write(folder.join(name), text).unwrap();
+        }
         fs::write(folder.join("zoo.cfg"), settings).unwrap();
         fs::write(folder.join("data/myid"), format!("{}\n", at + 1)).unwrap();
-        Self { version, folder, port, guard: None }
+        Self { version, folder, port, secure, java: more.java, guard: None }
     }
 
     fn launch(&mut self) {
         let _ = fs::remove_file(self.folder.join("pid"));
         let jars = jars(self.version).expect("it is installed").join("*");
         let mut guard = Command::new("sh");
-        guard.args(["-c", GUARDED, "guard"]).arg(&self.folder).arg("java").args(JAVA).arg("-cp").arg(jars);
+        guard.args(["-c", GUARDED, "guard"]).arg(&self.folder).arg("java").args(JAVA).args(self.java);
+        guard.arg("-cp").arg(jars);
         guard.arg("org.apache.zookeeper.server.quorum.QuorumPeerMain").arg(self.folder.join("zoo.cfg"));
         guard.current_dir(&self.folder).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         self.guard = Some(guard.spawn().unwrap());
