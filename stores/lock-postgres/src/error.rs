@@ -49,6 +49,11 @@ pub(crate) fn is_of_a_value(error: &LockError) -> bool {
     has_code(error, "22") || has_code(error, "23")
 }
 
+/// Returns whether one of several rows may be the reason: its value, a lock that it waited for, or a trigger that raised an error.
+pub(crate) fn may_be_of_one(error: &LockError) -> bool {
+    ["22", "23", "40", "55P03", "P0"].iter().any(|code| has_code(error, code))
+}
+
 /// Returns whether the server refused the command with a code that begins so.
 pub(crate) fn has_code(error: &LockError, code: &str) -> bool {
     code_of(error).is_some_and(|found| found.code().starts_with(code))

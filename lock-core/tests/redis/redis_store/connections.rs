@@ -32,8 +32,9 @@ async fn wait_for(what: &str, holds: impl Fn() -> bool) {
 #[tokio::test]
 #[limit]
 async fn a_unix_socket_serves_as_well() {
-    let server = RedisServer::builder().with_unix_socket().start();
-    let store = RedisStore::new(&server.unix_url()).unwrap();
+    let server = RedisServer::builder().with("unixsocket", "redis.sock").start();
+    let socket = server.directory().join("redis.sock");
+    let store = RedisStore::new(&format!("redis+unix://{}", socket.display())).unwrap();
     let claim_a = claim("lock:a");
     granted(&store, &claim_a).await;
     assert_eq!(release(&store, &claim_a).await, Freed::Released);

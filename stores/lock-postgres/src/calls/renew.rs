@@ -9,7 +9,7 @@ use tokio_postgres::types::Type;
 use crate::calls::call::Asked;
 use crate::calls::context::Context;
 use crate::calls::values::{exactly, millis, order_by_key, texts};
-use crate::error::{has_code, has_moved_away, is_gone, is_of_a_value};
+use crate::error::{has_code, has_moved_away, is_blocked, is_gone, may_be_of_one};
 use crate::session::Session;
 
 /// Claims to renew, and where the answers go.
@@ -34,39 +34,38 @@ pub(crate) struct Late {
 pub(crate) async fn renew(context: &Context, session: &Session, due: Due) -> Option<Late> {
     let claims = &due.question;
     let order = order_by_key(claims.len(), |index| &claims[index].key);
-    let answers = match ask(context, session, claims, &order, Duration::ZERO).await {
-        Ok(answers) => answers,
-        // The value of one claim was refused: the other leases go on.
-        Err(error) if claims.len() > 1 && is_of_a_value(&error) => {
-            let mut answers = Vec::new();
-            for index in &order {
-                let answer = ask(context, session, claims, std::slice::from_ref(index), Duration::ZERO).await;
-                answers.push(answer.map_or_else(|error| Some(Err(error)), |mut one| one.pop().flatten()));
+    let unknown = LockError::not_executed(
+        "a transaction keeps the row of this lock locked, so the lease was not renewed; look in pg_stat_activity for a session \
+         that is idle in transaction, and in pg_prepared_xacts",
+    );
+    let mut late = Late { answers: vec![Err(unknown); claims.len()], locked: Vec::new(), due };
+    let mut sets = vec![&*order];
+    while let Some(set) = sets.pop() {
+        let answers = match ask(context, session, &late.due.question, set, Duration::ZERO).await {
+            Ok(answers) => answers,
+            // One lease may be at fault, and every lease of the set would end without a renewal. So the halves are asked apart while the
+            // caller waits: after twelve statements, a set of 50 is renewed but for that lease.
+            Err(error) if set.len() > 1 && may_be_of_one(&error) => {
+                let (one, other) = set.split_at(set.len() / 2);
+                sets.extend([other, one].into_iter().filter(|_| late.patience(context) > Duration::ZERO));
+                continue;
             }
-            answers
-        }
-        Err(error) => {
-            // The server may say that it ends this session (57P) before the connection ends. The next renewal must not meet it.
-            if has_moved_away(&error) || has_code(&error, "57P") {
-                drop(session.close());
+            Err(error) if is_blocked(&error) => vec![None],
+            Err(error) => {
+                // The server may say that it ends this session (57P) before the connection ends. The next renewal must not meet it.
+                if has_moved_away(&error) || has_code(&error, "57P") {
+                    drop(session.close());
+                }
+                vec![Some(Err(error)); set.len()]
             }
-            let count = claims.len();
-            drop(due.answer.send(vec![Err(error); count]));
-            return None;
+        };
+        for (index, answer) in set.iter().zip(answers) {
+            match answer {
+                Some(answer) => late.answers[*index] = answer,
+                None => late.locked.push(*index),
+            }
         }
-    };
-    let mut known = vec![Ok(Renewal::Lost); claims.len()];
-    let mut locked = Vec::new();
-    for (index, renewed) in order.into_iter().zip(answers) {
-        known[index] = renewed.unwrap_or_else(|| {
-            locked.push(index);
-            Err(LockError::not_executed(
-                "a transaction keeps the row of this lock locked, so the lease was not renewed; look in pg_stat_activity for a session \
-                 that is idle in transaction, and in pg_prepared_xacts",
-            ))
-        });
     }
-    let late = Late { due, answers: known, locked };
     if late.locked.is_empty() {
         late.answer();
         return None;

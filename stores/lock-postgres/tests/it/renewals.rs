@@ -6,7 +6,7 @@ use std::time::Duration;
 use lock_core::{LockBackend as _, LockError};
 use lock_postgres::PostgresStore;
 use lock_store::{Claim, Freed, Inspector as _, Release, Renewal, Revocation, RevokeFrom};
-use lock_testing::{PostgresServer, limit};
+use lock_testing::{PostgresServer, Stopwatch, limit};
 use tokio_postgres::Client;
 
 use crate::support::{LONG, claim, ended, granted, on_runtime, pid, pin, session, store, waits};
@@ -156,5 +156,59 @@ fn a_row_is_found_by_its_key_also_if_the_table_was_small() {
                     WHERE relid = 'lock_core.lock'::regclass";
         let rows: i64 = client.query_one(read, &[]).await.unwrap().get(0);
         assert!((4..40).contains(&rows), "{rows} rows were read");
+    });
+}
+
+/// For example, a trigger of an operator waits for a row of another table, or refuses the row of one lock.
+#[test]
+#[limit]
+fn a_lease_that_fails_the_statement_of_a_set_leaves_every_other_lease_renewed() {
+    on_runtime(async {
+        let server = PostgresServer::start();
+        let store = PostgresStore::new(&server.url()).unwrap();
+        let held: Vec<Claim> = (0..50).map(|number| claim(&format!("one of {number}"), LONG)).collect();
+        for held in &held {
+            granted(&store, held).await;
+        }
+        server.run(
+            "CREATE TABLE noted (key text COLLATE \"C\" PRIMARY KEY, refused boolean);
+             INSERT INTO noted SELECT key, false FROM lock_core.lock;
+             CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+               IF (SELECT refused FROM public.noted n WHERE n.key = NEW.key FOR UPDATE) THEN RAISE 'refused'; END IF;
+               RETURN NEW;
+             END $$;
+             CREATE TRIGGER note BEFORE UPDATE ON lock_core.lock FOR EACH ROW EXECUTE FUNCTION note()",
+        );
+        let user = session(&server).await;
+        let fails = [
+            ("BEGIN; SELECT FROM noted WHERE key = 'one of 17' FOR UPDATE", "COMMIT"),
+            (
+                "UPDATE noted SET refused = true WHERE key = 'one of 17'",
+                "UPDATE noted SET refused = false WHERE key = 'one of 17'",
+            ),
+        ];
+        for (begins, ends) in fails {
+            user.batch_execute(begins).await.unwrap();
+            let before = rows(&user, "one of %").await;
+            let answers = loop {
+                let watch = Stopwatch::start();
+                let answers = store.renew(&held).await;
+                watch.assert_within(Duration::from_secs(2), "the answers of a set of which one lease fails");
+                // On a busy machine the caller's half of a second may end before all halves were asked.
+                if watch.elapsed() < Duration::from_millis(400) {
+                    break answers;
+                }
+            };
+            for (number, answer) in answers.iter().enumerate() {
+                match number {
+                    17 => assert!(answer.as_ref().is_err_and(LockError::is_transient), "{begins}: {answer:?}"),
+                    _ => assert_eq!(*answer, Ok(Renewal::Renewed), "{begins}: {number}"),
+                }
+            }
+            let after = rows(&user, "one of %").await;
+            assert_eq!(before.iter().filter(|(key, row)| after[*key] == **row).count(), 1, "{begins}");
+            user.batch_execute(ends).await.unwrap();
+            assert_eq!(store.renew(&held).await, vec![Ok(Renewal::Renewed); 50]);
+        }
     });
 }

@@ -2,6 +2,8 @@
 
 pub(crate) mod cluster;
 #[cfg(unix)]
+pub(crate) mod installed;
+#[cfg(unix)]
 pub(crate) mod postgres;
 pub(crate) mod process;
 pub(crate) mod proxy;

@@ -2,18 +2,14 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
+use crate::servers::installed::{find, give_away, make_data, new_folder, prepare, program, unprivileged};
 use crate::servers::process::{freeze_all, thaw_all, wait_until};
 use crate::servers::server::free_port;
 use lock_store::types::system::sync::Mutex;
-
-/// The uid under which servers run if the tests run as root: they refuse to run as root.
-const NOBODY: u32 = 65534;
 
 /// Ends the server and removes its folder when standard input ends, even if the test that started it is killed.
 const GUARDED: &str = r#"
@@ -32,7 +28,8 @@ rm -rf "$folder"
 /// A PostgreSQL server for one test: on a free port, in a directory that is removed with it.
 ///
 /// Every connection from this machine is accepted: as `test`, a superuser, to the database `postgres`. Commits are not
-/// flushed to the disk, because a test does not need that.
+/// flushed to the disk, because a test does not need that. `initdb` runs once on a machine, so all servers of one
+/// version have the same system identifier.
 ///
 /// ```no_run
 /// use lock_testing::PostgresServer;
@@ -131,12 +128,7 @@ impl PostgresServer {
 
     fn initialised(settings: &[(&str, &str)]) -> Self {
         let folder = new_folder();
-        let made = unprivileged(&program("initdb"), &folder)
-            .args(["-U", "test", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "-D"])
-            .arg(folder.join("data"))
-            .output()
-            .expect("initdb can be run");
-        assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
+        make_data(&folder);
         let settings = settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
         Self { folder, port: 0, settings, guard: None }
     }
@@ -179,10 +171,16 @@ impl PostgresServer {
         let mut ended = false;
         let answers = wait_until(|| {
             ended = guard.try_wait().is_ok_and(|status| status.is_some()) || self.log().contains("FATAL:  could not");
-            ended || self.try_run("SELECT 1").is_ok()
+            ended || self.is_ready() && self.try_run("SELECT 1").is_ok()
         });
         self.guard = Some(guard);
         answers && !ended
+    }
+
+    /// Returns whether the server has written that it takes sessions. Asking it costs a process each time.
+    fn is_ready(&self) -> bool {
+        let written = fs::read_to_string(self.folder.join("data/postmaster.pid")).unwrap_or_default();
+        written.lines().nth(7).is_some_and(|state| ["ready", "standby"].contains(&state.trim()))
     }
 
     /// Returns the URL to connect to.
@@ -325,22 +323,6 @@ impl Drop for PostgresPooler {
     }
 }
 
-fn new_folder() -> PathBuf {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    let name = format!("lock-pg-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-    let folder = std::env::temp_dir().join(name);
-    fs::create_dir_all(&folder).expect("a directory for the server can be made");
-    give_away(&folder);
-    folder
-}
-
-/// Gives a file of root to the user under which servers run.
-fn give_away(file: &Path) {
-    if is_root() {
-        std::os::unix::fs::chown(file, Some(NOBODY), Some(NOBODY)).expect("root may give a file away");
-    }
-}
-
 /// Prepares to start a program that ends with this process.
 fn guarded(folder: &Path, name: &str) -> Command {
     let mut guard = Command::new("sh");
@@ -356,41 +338,4 @@ fn end(guard: Option<Child>, folder: &Path) {
         let _ = guard.wait();
     }
     let _ = fs::remove_dir_all(folder);
-}
-
-/// Finds a program of PostgreSQL, which must be installed.
-fn program(name: &str) -> PathBuf {
-    find(name).unwrap_or_else(|| panic!("{name} is missing; install PostgreSQL with: sh scripts/need-databases.sh"))
-}
-
-fn find(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    // Debian installs the servers here.
-    if let Ok(versions) = fs::read_dir("/usr/lib/postgresql") {
-        folders.splice(0..0, versions.flatten().map(|version| version.path().join("bin")));
-    }
-    // The folder of another version, if this variable names one. Programs that it lacks are taken from the machine.
-    folders.splice(0..0, std::env::var_os("LOCK_TEST_POSTGRES").map(PathBuf::from));
-    folders.push("/usr/sbin".into());
-    folders.into_iter().map(|folder| folder.join(name)).find(|path| path.is_file())
-}
-
-fn unprivileged(program: &Path, folder: &Path) -> Command {
-    let mut command = Command::new(program);
-    prepare(&mut command, folder);
-    command
-}
-
-/// Drops privileges, and removes the settings of the user who runs the tests.
-fn prepare(command: &mut Command, folder: &Path) {
-    if is_root() {
-        command.uid(NOBODY).gid(NOBODY);
-    }
-    // Two servers that are made at the same time would delete each other's files in /tmp.
-    command.env("LC_ALL", "C").env("HOME", "/nonexistent").env("TMPDIR", folder).current_dir(folder);
-}
-
-fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
 }

@@ -47,7 +47,6 @@ pub struct RedisServerBuilder {
     /// `redis-server` if `None`.
     program: Option<String>,
     password: Option<String>,
-    unix_socket: bool,
     tls: bool,
     arguments: Vec<String>,
     /// The configuration of a sentinel, if it is one.
@@ -74,13 +73,6 @@ impl RedisServerBuilder {
     #[must_use]
     pub fn with_maxmemory(self, limit: &str, policy: &str) -> Self {
         self.with("maxmemory", limit).with("maxmemory-policy", policy)
-    }
-
-    /// Also listens on a Unix socket.
-    #[must_use]
-    pub fn with_unix_socket(mut self) -> Self {
-        self.unix_socket = true;
-        self
     }
 
     /// Speaks TLS on a second port, with a certificate and its key in PEM files. Does not ask clients for a
@@ -174,12 +166,6 @@ impl RedisServer {
         }
     }
 
-    /// Returns the URL of the Unix socket.
-    #[must_use]
-    pub fn unix_url(&self) -> String {
-        format!("redis+unix://{}", self.socket().display())
-    }
-
     /// Returns the URL to connect to by TLS, with the server name that is in its certificate.
     #[must_use]
     pub fn tls_url(&self, host: &str) -> String {
@@ -269,9 +255,6 @@ impl RedisServer {
         command.current_dir(&self.directory);
         command.envs(self.settings.environment.iter().map(|(name, value)| (name, value)));
         command.args(["--logfile", "server.log", "--dir"]).arg(&self.directory).args(&self.settings.arguments);
-        if self.settings.unix_socket {
-            command.arg("--unixsocket").arg(self.socket());
-        }
         if self.settings.tls {
             command.arg("--tls-port").arg(self.tls_port.to_string());
         }
@@ -293,10 +276,6 @@ impl RedisServer {
             self.kill();
         }
         started
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.directory.join("redis.sock")
     }
 
     fn log_tail(&self) -> String {
