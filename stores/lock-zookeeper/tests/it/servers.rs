@@ -191,7 +191,7 @@ impl Servers {
     }
 
     /// Returns the folder of the first server, and its second port.
-    #[cfg(feature = "tls")]
+    #[allow(dead_code, reason = "only tests of TLS use it")]
     pub(crate) fn secure(&self) -> (&Path, u16) {
         (&self.members[0].folder, self.members[0].secure)
     }
@@ -268,7 +268,7 @@ struct Member {
     version: &'static str,
     folder: PathBuf,
     port: u16,
-    #[cfg_attr(not(feature = "tls"), allow(dead_code, reason = "only tests of TLS use it"))]
+    #[allow(dead_code, reason = "only tests of TLS use it")]
     secure: u16,
     java: &'static [&'static str],
     /// `None` while it is killed.
