@@ -46,7 +46,7 @@ impl Session {
         let opened = within(OPEN, Self::open_in_time(settings, paths, lingers)).await;
         opened.unwrap_or_else(|| {
             let text = format!(
-                "no session with ZooKeeper at {} within {OPEN:?}; is a majority of its servers up? A port of TLS needs zookeepers://",
+                "no session with ZooKeeper at {} within {OPEN:?}; is a majority of its servers up, and do both ends use TLS or neither?",
                 settings.hosts
             );
             Err(LockError::not_executed(text))

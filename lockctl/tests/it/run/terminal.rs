@@ -366,5 +366,7 @@ fn a_wait_is_told_in_plain_lines_where_no_terminal_is() {
         let told: Vec<&str> = output.lines().filter(|line| line.starts_with(WAITING)).collect();
         assert_eq!(told.len(), 1, "{output:?}");
         assert!(told[0].contains("; gives up in ") && !output.contains('\u{1b}'), "{output:?}");
+        // Keys that are pressed before the prompt are shown before it, and the next line would then begin with the prompt.
+        shell.shows("READY>");
     }
 }
