@@ -3,6 +3,8 @@
 //!
 //! These tools panic where production code would return an error, because a panic fails the test.
 
+#[cfg(test)]
+extern crate self as lock_testing;
 pub mod conformance;
 mod events;
 mod history;
