@@ -3,6 +3,9 @@
 //!
 //! These tools panic where production code would return an error, because a panic fails the test.
 
+#[cfg(test)]
+extern crate self as lock_testing;
+
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod events;

@@ -106,7 +106,7 @@ pub(super) const TABLES: &[Layers] = &[
         source: TESTING,
         within: "servers",
         modules: &[
-            &["process", "relative", "reply"],
+            &["installed", "process", "relative", "reply"],
             &["proxy", "session"],
             &["server"],
             &["cluster", "postgres", "sentinel"],

@@ -92,11 +92,13 @@ async fn the_places_of_one_process_are_confirmed_together() {
     assert_eq!(served(guards, waiting).await, [""; 0]);
 }
 
+/// Claims ask together that are due in the same tenth of a second. A busy machine needs seconds to put all of them to sleep, so they may
+/// be due in each of a hundred such ticks. The slot has more than two claims for each.
 #[tokio::test]
-#[limit]
+#[limit(180)]
 async fn the_places_of_one_slot_are_confirmed_together() {
     let cluster = RedisCluster::start(2);
-    let of_slot: Vec<String> = (0..60).map(|at| format!("{{tag}}{at}")).collect();
+    let of_slot: Vec<String> = (0..240).map(|at| format!("{{tag}}{at}")).collect();
     let slot = cluster.masters()[0].command(&["CLUSTER", "KEYSLOT", "tag"]).int();
     let at = usize::from(slot >= 8192);
     // At the same master, and at the other one, each in a slot of its own.
@@ -108,9 +110,9 @@ async fn the_places_of_one_slot_are_confirmed_together() {
     asleep(here, &[of_slot.clone(), elsewhere.clone()].concat()).await;
     asleep(there, &away).await;
     let [scripts, places] = counted(here, &[of_slot, elsewhere].concat()).await;
-    println!("figure: {places} places, six of seven in one slot, confirmed by {scripts} scripts");
-    // A seventh of the places by a script each, and the others by one for three or more.
-    assert!(places >= 70 && scripts * 2 <= places, "{scripts} scripts for {places} places");
+    println!("figure: {places} places, 24 of 25 in one slot, confirmed by {scripts} scripts");
+    // Each place elsewhere has a script of its own.
+    assert!(places >= 250 && scripts * 2 <= places, "{scripts} scripts for {places} places");
     assert_eq!(served(guards, waiting).await, [""; 0]);
 }
 

@@ -117,8 +117,10 @@ mod tests {
     use std::fs;
 
     use super::{make_data_from, new_folder};
+    use crate::limit;
 
     #[test]
+    #[limit]
     fn a_template_is_made_once_and_a_part_of_one_is_never_used() {
         let folders = [(); 5].map(|()| new_folder());
         let template = folders[0].join("template.tar");
