@@ -16,8 +16,7 @@ use lock_store::types::key::LockKey;
 /// Longer than any stall of the machine.
 const LONG: Duration = Duration::from_secs(60);
 
-/// A store that keeps marks writes a mark only for the holder, keeps versions apart, and forgets a mark when it is told
-/// to.
+/// A store that keeps marks writes a mark only for the holder, keeps versions apart, and forgets a mark when it is told to.
 pub async fn marks(store: impl LockBackend) {
     let Some(marks) = store.marks() else { return };
     let (key, other) = (key("marks"), key("marks"));

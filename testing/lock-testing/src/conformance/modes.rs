@@ -195,8 +195,7 @@ pub async fn readers_and_writers(managers: [LockManager; 3]) {
         assert_eq!(first.token(), second.token());
         let mut writing = Box::pin(three.write(&key).with_wait(PATIENCE).acquire());
         assert!(tokio::select! { _ = &mut writing => false, () = pause(30 * MS) => true }, "a writer beside readers");
-        // These readers must wait behind the writer, even in processes that already read, once those have been told of
-        // it.
+        // These readers must wait behind the writer, even in processes that already read, once those have been told of it.
         let mut passed = 0;
         let [a, b, c] = loop {
             let mut behind = [&one, &two, &three].map(|locks| Box::pin(locks.read(&key).with_wait(PATIENCE).acquire()));

@@ -75,8 +75,7 @@ impl RedisServerBuilder {
         self.with("maxmemory", limit).with("maxmemory-policy", policy)
     }
 
-    /// Speaks TLS on a second port, with a certificate and its key in PEM files. Does not ask clients for a
-    /// certificate.
+    /// Speaks TLS on a second port, with a certificate and its key in PEM files. Does not ask clients for a certificate.
     #[must_use]
     pub fn with_tls(mut self, certificate: &Path, key: &Path) -> Self {
         self.tls = true;
