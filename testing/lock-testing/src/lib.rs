@@ -5,7 +5,6 @@
 
 #[cfg(test)]
 extern crate self as lock_testing;
-
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod events;

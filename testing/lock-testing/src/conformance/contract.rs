@@ -125,7 +125,7 @@ pub async fn leases(store: impl LockBackend) {
         lasts(refused(store, &claim).await, since, TTL, "a key may be kept for longer than its lease");
     }
 
-    let claim = Claim::new(key("units"), 300 * MS);
+    let mut claim = Claim::new(key("units"), 300 * MS);
     let since = now();
     granted(store, &ask(&claim)).await;
     let rival = Claim::new(claim.key.clone(), 24 * 3600 * SECOND);
@@ -135,9 +135,8 @@ pub async fn leases(store: impl LockBackend) {
     let left = store.holder(&rival.key).await.ok().flatten().and_then(|holder| holder.ttl_left);
     assert!(left > Some(23 * 3600 * SECOND), "a lease of a day must last a day, not {left:?}");
     // Commands time out with their lease: a machine that stalls would not answer one of 300 ms in time.
-    let mut expired = claim;
-    expired.ttl = TTL;
-    assert_eq!(store.release(&Release::new(expired)).await, Ok(Freed::NotHeld), "an expired owner frees nothing");
+    claim.ttl = TTL;
+    assert_eq!(store.release(&Release::new(claim)).await, Ok(Freed::NotHeld), "an expired owner frees nothing");
 
     let mut short = rival.clone();
     short.ttl = SECOND;
