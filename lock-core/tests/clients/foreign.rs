@@ -69,7 +69,7 @@ impl RedisPy {
         assert!(python.exists(), "redis-py is not installed; run sh scripts/need-foreign-clients.sh");
         let key: String = key.bytes().map(|byte| format!("{byte:02x}")).collect();
         let mut process = Command::new(python)
-            .arg(here.join("tests/it/foreign/redis_py.py"))
+            .arg(here.join("tests/clients/foreign/redis_py.py"))
             .args([server.port().to_string(), key])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests may panic, and live in real time")]
 
 mod coexistence;
+mod foreign;
 mod migrating;
 mod other_language;
 mod peers;

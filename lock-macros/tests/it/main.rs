@@ -7,7 +7,6 @@
 mod behaviour;
 mod blocking;
 mod durability;
-mod foreign;
 mod hygiene;
 mod jobs;
 mod loss;
