@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use http::Request;
 use http_body_util::BodyExt;
-use k8s_openapi::apimachinery::pkg::version::Info;
 use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
@@ -59,12 +58,15 @@ impl Connection {
         if !status.is_success() {
             return Err(of_status(status, &body, asked));
         }
-        let info: Info = serde_json::from_slice(&body).map_err(|error| {
-            LockError::misconfigured("the server at the URL does not answer as an API server of Kubernetes does")
-                .with_source(error)
-        })?;
-        let number = digits(&info.major).zip(digits(&info.minor));
-        Ok(Self { client, namespace, version: info.git_version, number, opened: Clock::system().now() })
+        let info: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
+        let Some(version) = info["gitVersion"].as_str() else {
+            let text = "the server at the URL does not answer as an API server of Kubernetes does";
+            return Err(LockError::misconfigured(text));
+        };
+        // During an upgrade, a server behaves as an older version.
+        let of = |name: &str| digits(info[name].as_str().unwrap_or_default());
+        let number = of("emulationMajor").zip(of("emulationMinor")).or_else(|| of("major").zip(of("minor")));
+        Ok(Self { client, namespace, version: version.to_owned(), number, opened: Clock::system().now() })
     }
 
     /// Returns whether numbers of its writes may be compared, which tokens need.

@@ -1,8 +1,10 @@
 //! Locks in Kubernetes, on a real API server.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests may panic, and live in real time")]
 
+mod busy;
 mod client_go;
 mod conformance;
+mod example;
 mod hands;
 #[path = "../../../lock-zookeeper/tests/it/history.rs"]
 mod history;

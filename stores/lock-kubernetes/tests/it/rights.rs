@@ -1,13 +1,13 @@
-//! Users who lack a right, whose token has expired, or who send too many requests; and a server that is too old.
+//! Users who lack a right, or whose token has expired.
 
 use lock_core::{LockErrorKind, LockManager, ReleaseOutcome};
 use lock_kubernetes::Kubernetes;
 use lock_store::{Doctor as _, FindingGrade};
-use lock_testing::{EventLog, Stopwatch, limit};
+use lock_testing::{Stopwatch, limit};
 use tokio::task::JoinSet;
 
 use crate::servers::ApiServer;
-use crate::support::{SECOND, eventually, locks, locks_for};
+use crate::support::{SECOND, locks, locks_for};
 
 const ALL: [&str; 5] = ["get", "create", "update", "watch", "list"];
 
@@ -111,64 +111,4 @@ async fn a_token_that_has_expired_is_read_again() {
     user.log_in();
     let again = locks.lock("after").await;
     assert!(again.is_ok(), "the new token is read without a restart: {again:?}");
-}
-
-/// Kubernetes answers 429 with *Retry-After: 1*. A renewal of a long lease waits, and a waiter too.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[limit(180)]
-async fn a_server_with_too_many_requests_is_obeyed() {
-    let Some(server) = ApiServer::shared() else { return };
-    let place = server.namespace();
-    let user = place.user(&ALL);
-    let locks = locks_for(&user.url(), 30 * SECOND);
-    let guard = locks.lock("held").await.unwrap();
-    let events = EventLog::default();
-    locks.observe(events.clone());
-    user.throttle(true);
-    let mut refused = None;
-    for _ in 0..100 {
-        tokio::time::sleep(SECOND / 10).await;
-        match locks.lock("throttled").without_waiting().await {
-            Ok(guard) => drop(guard),
-            Err(error) => {
-                refused = Some(error);
-                break;
-            }
-        }
-    }
-    let refused = refused.expect("the server has too many requests");
-    assert!(refused.to_string().contains("429"), "{refused}");
-    let count = || {
-        let all = place.requests();
-        (all.len(), all.iter().filter(|request| request.status == 429).count())
-    };
-    let before = count().0;
-    let mut waiting = JoinSet::new();
-    waiting.spawn({
-        let locks = locks.clone();
-        async move { locks.lock("throttled").await.unwrap() }
-    });
-    tokio::time::sleep(4 * SECOND).await;
-    let sent = count().0 - before;
-    assert!(sent <= 16, "{sent} requests in 4 s do not obey Retry-After");
-    user.throttle(false);
-    let next = waiting.join_next().await.unwrap().unwrap();
-    assert_eq!((guard.ensure_held(), next.ensure_held()), (Ok(()), Ok(())));
-    eventually("requests were refused", || count().1 > 0).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[limit(180)]
-async fn an_older_server_is_refused_unless_no_resource_checks_tokens() {
-    let Some(server) = ApiServer::start_as("1.34") else { return };
-    let error = LockManager::connect(&server.url()).await.unwrap_err();
-    assert_eq!(error.kind(), LockErrorKind::Misconfigured, "{error}");
-    for part in ["1.34", "since 1.35", "tokens=unchecked"] {
-        assert!(error.to_string().contains(part), "{part} in {error}");
-    }
-    let url = format!("{}&tokens=unchecked", server.url());
-    let locks = LockManager::connect(&url).await.unwrap();
-    assert_eq!(locks.lock("old").await.unwrap().release().await, Ok(ReleaseOutcome::Released));
-    let findings = Kubernetes::new(&url).unwrap().examine().await;
-    assert_eq!(findings[0].grade, FindingGrade::Warning, "{findings:?}");
 }
