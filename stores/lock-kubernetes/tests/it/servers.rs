@@ -148,7 +148,7 @@ impl ApiServer {
 
     /// A server of another test could have the same port, but has another certificate.
     fn is_ready(&self) -> bool {
-        self.ask("GET", "/readyz", None).is_ok()
+        self.ask("GET", "/readyz", "").is_ok()
     }
 
     /// Returns what the programs have written into their logs.

@@ -28,11 +28,31 @@ impl ApiServer {
         Namespace { server: self, name: name.to_owned() }
     }
 
+    /// Makes all objects of a manifest, as `kubectl apply` does.
+    pub(crate) fn apply(&self, manifest: &str) {
+        for object in manifest.split("\n---\n") {
+            let named = |name: &str| object.lines().find_map(|line| line.trim_start().strip_prefix(name));
+            let (version, kind) = (named("apiVersion: ").unwrap(), named("kind: ").unwrap());
+            let group = if version == "v1" { "/api/v1".to_owned() } else { format!("/apis/{version}") };
+            let place = named("namespace: ").map_or_else(String::new, |place| format!("/namespaces/{place}"));
+            let path = format!("{group}{place}/{}s", kind.to_lowercase());
+            self.ask("POST", &path, object).unwrap_or_else(|error| panic!("{path}: {error}"));
+        }
+    }
+
+    /// Returns a service account that there is already, with a token of it.
+    pub(crate) fn account(&self, namespace: &str, name: &str) -> User<'_> {
+        let user = User::new(&self.place(namespace), name);
+        user.write_token();
+        user
+    }
+
     /// Sends one request as a user who may do everything, and returns the body of the answer.
-    pub(super) fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Result<String, kube::Error> {
+    pub(super) fn ask(&self, method: &str, path: &str, body: &str) -> Result<String, kube::Error> {
         let config = self.place("default").kubeconfig();
-        let request = http::Request::builder().method(method).uri(path).header("content-type", "application/json");
-        let request = request.body(body.map(Value::to_string).unwrap_or_default().into_bytes()).unwrap();
+        // JSON is YAML too.
+        let request = http::Request::builder().method(method).uri(path).header("content-type", "application/yaml");
+        let request = request.body(body.as_bytes().to_vec()).unwrap();
         let ask = async {
             let config = Kubeconfig::read_from(config).unwrap();
             // The certificate is not there yet, or it is half of one.
@@ -48,12 +68,12 @@ impl ApiServer {
     }
 
     fn create(&self, path: &str, object: &Value) -> Value {
-        let answer = self.ask("POST", path, Some(object)).unwrap_or_else(|error| panic!("{path}: {error}"));
+        let answer = self.ask("POST", path, &object.to_string()).unwrap_or_else(|error| panic!("{path}: {error}"));
         serde_json::from_str(&answer).unwrap()
     }
 
     fn delete(&self, path: &str) {
-        self.ask("DELETE", path, None).unwrap_or_else(|error| panic!("{path}: {error}"));
+        self.ask("DELETE", path, "").unwrap_or_else(|error| panic!("{path}: {error}"));
     }
 }
 
@@ -105,7 +125,7 @@ impl<'a> Namespace<'a> {
     pub(crate) fn user(&self, verbs: &[&str]) -> User<'a> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("user-{}", COUNT.fetch_add(1, Ordering::Relaxed));
-        let user = User { namespace: self.clone(), token: self.server.folder.join(format!("{name}.token")), name };
+        let user = User::new(self, &name);
         let (name, namespace) = (&user.name, &self.name);
         let metadata = json!({"name": name});
         let rules = match verbs {
@@ -153,7 +173,12 @@ pub(crate) struct User<'a> {
     token: PathBuf,
 }
 
-impl User<'_> {
+impl<'a> User<'a> {
+    fn new(namespace: &Namespace<'a>, name: &str) -> Self {
+        let token = namespace.server.folder.join(format!("{name}.token"));
+        Self { namespace: namespace.clone(), name: name.to_owned(), token }
+    }
+
     /// Returns the URL with a kubeconfig that names the file of the token.
     pub(crate) fn url(&self) -> String {
         let server = self.namespace.server;
@@ -162,10 +187,13 @@ impl User<'_> {
 
     /// Makes the account, and writes a token of it into the file, as the kubelet does for a pod.
     pub(crate) fn log_in(&self) {
-        let (server, accounts) = (self.namespace.server, self.accounts());
-        server.create(&accounts, &json!({"metadata": {"name": self.name}}));
+        self.namespace.server.create(&self.accounts(), &json!({"metadata": {"name": self.name}}));
+        self.write_token();
+    }
+
+    fn write_token(&self) {
         let request = json!({"spec": {"expirationSeconds": 3600}});
-        let answer = server.create(&format!("{accounts}/{}/token", self.name), &request);
+        let answer = self.namespace.server.create(&format!("{}/{}/token", self.accounts(), self.name), &request);
         fs::write(&self.token, answer["status"]["token"].as_str().expect("a token")).unwrap();
     }
 
@@ -179,7 +207,8 @@ impl User<'_> {
         format!("/api/v1/namespaces/{}/serviceaccounts", self.namespace.name)
     }
 
-    fn may(&self, verb: &str) -> bool {
+    /// Returns whether the server permits a verb on Leases, as it reads the Roles now.
+    pub(crate) fn may(&self, verb: &str) -> bool {
         let (namespace, name) = (&self.namespace.name, &self.name);
         let review = json!({"spec": {
             "user": format!("system:serviceaccount:{namespace}:{name}"),
