@@ -236,26 +236,18 @@ pub(crate) fn open(mut url: StoreUrl) -> Result<(AnyBackend, Option<String>)> {
 
 /// Explains why a scheme or a layout does not name a store. The text is not repeated: it may have a password.
 fn unknown(scheme: &str) -> LockError {
-    LockError::misconfigured(match scheme {
-        "postgres" | "postgresql" => {
-            "this program has no store for postgres://; add lock-postgres to the dependencies in Cargo.toml, and the line \
-             use lock_postgres as _; to main.rs"
-        }
-        "zookeeper" | "zookeepers" => {
-            "this program has no store for zookeeper://; add lock-zookeeper to the dependencies in Cargo.toml, and the line \
-             use lock_zookeeper as _; to main.rs"
-        }
-        "kubernetes" | "k8s" => {
-            "this program has no store for kubernetes://; add lock-kubernetes to the dependencies in Cargo.toml, and the line \
-             use lock_kubernetes as _; to main.rs"
-        }
-        _ if scheme.starts_with("layout=") => "for layout=redisson add lock-redisson and use lock_redisson as _;",
-        _ => {
-            "the URL of the store begins with an unknown scheme; use memory://, redis://host:6379 (Redis or Valkey), \
-             rediss://…, redis+unix:///path, redis+sentinel://host:26379/service, redis+cluster://host,… or \
-             redlock://host,host,host, postgres://host/database with the crate lock-postgres, zookeeper://host,… with lock-zookeeper, or \
-             kubernetes://context/namespace with lock-kubernetes"
-        }
+    if let Some(store) = ["postgres", "zookeeper", "kubernetes"].into_iter().find(|store| scheme.starts_with(store)) {
+        return LockError::misconfigured(format!(
+            "this program has no store for {store}://; add lock-{store} to the dependencies in Cargo.toml, and the line \
+             use lock_{store} as _; to main.rs"
+        ));
+    }
+    LockError::misconfigured(if scheme.starts_with("layout=") {
+        "for layout=redisson add lock-redisson and use lock_redisson as _;"
+    } else {
+        "the URL of the store begins with an unknown scheme; use memory://, redis://host:6379 (Redis or Valkey), rediss://…, \
+         redis+unix:///path, redis+sentinel://host:26379/service, redis+cluster://host,… or redlock://host,host,host, or with \
+         their crates postgres://host/database, zookeeper://host,… or kubernetes://context/namespace"
     })
 }
 
