@@ -69,26 +69,21 @@ pub(crate) struct ApiServer {
 impl ApiServer {
     /// Starts a server. `None` where Kubernetes is not installed; the test is then named.
     pub(crate) fn start() -> Option<Self> {
-        is_installed().then(|| Self::start_with(&[]))
-    }
-
-    /// Starts a server that behaves as an older version, for example `1.34`.
-    pub(crate) fn start_as(version: &str) -> Option<Self> {
-        is_installed().then(|| Self::start_with(&[("emulated-version", version)]))
+        is_installed().then(Self::started)
     }
 
     /// Returns the server that tests of this process share. It ends with the process. `None` where Kubernetes is not
     /// installed; the test is then named.
     pub(crate) fn shared() -> Option<&'static Self> {
         static SHARED: OnceLock<ApiServer> = OnceLock::new();
-        is_installed().then(|| SHARED.get_or_init(|| Self::start_with(&[])))
+        is_installed().then(|| SHARED.get_or_init(Self::started))
     }
 
-    fn start_with(settings: &[(&str, &str)]) -> Self {
+    fn started() -> Self {
         let mut said = String::new();
         for _ in 0..5 {
             // Another process may take a port before a server does.
-            let mut server = Self::new(settings);
+            let mut server = Self::new();
             server.etcd.launch();
             server.api.launch();
             if server.is_soon_ready() {
@@ -99,7 +94,7 @@ impl ApiServer {
         panic!("the API server does not start; the logs:\n{said}");
     }
 
-    fn new(settings: &[(&str, &str)]) -> Self {
+    fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("lock-k8s-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let folder = std::env::temp_dir().join(name);
@@ -133,7 +128,6 @@ impl ApiServer {
         api.arguments(["--authorization-mode=RBAC"]);
         api.argument("audit-policy-file", &file("audit.json"));
         api.argument("audit-log-path", &file("audit.log"));
-        settings.iter().for_each(|(name, value)| api.argument(name, value));
 
         fs::write(file("tokens.csv"), format!("{ADMIN},admin,admin,system:masters\n")).unwrap();
         fs::write(file("audit.json"), AUDIT).unwrap();

@@ -13,7 +13,6 @@ use super::{ADMIN, ApiServer, CONTEXT};
 
 const LEASES: &str = "coordination.k8s.io";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
-const FLOWS: &str = "/apis/flowcontrol.apiserver.k8s.io/v1";
 
 impl ApiServer {
     /// Makes a namespace for one test.
@@ -216,29 +215,5 @@ impl<'a> User<'a> {
         }});
         let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
         self.namespace.server.create(path, &review)["status"]["allowed"] == true
-    }
-
-    /// Lets the server answer each request of this user with 429 and *Retry-After*, or ends that.
-    pub(crate) fn throttle(&self, throttled: bool) {
-        let (server, name) = (self.namespace.server, &self.name);
-        let (level, flow) = (format!("{FLOWS}/prioritylevelconfigurations"), format!("{FLOWS}/flowschemas"));
-        if !throttled {
-            server.delete(&format!("{flow}/{name}"));
-            return server.delete(&format!("{level}/{name}"));
-        }
-        let limited = json!({
-            "nominalConcurrencyShares": 0, "lendablePercent": 0, "borrowingLimitPercent": 0,
-            "limitResponse": {"type": "Reject"},
-        });
-        server.create(&level, &json!({"metadata": {"name": name}, "spec": {"type": "Limited", "limited": limited}}));
-        let account = json!({"namespace": self.namespace.name, "name": name});
-        let rule = json!({
-            "subjects": [{"kind": "ServiceAccount", "serviceAccount": account}],
-            "resourceRules": [{
-                "verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces": ["*"], "clusterScope": true,
-            }],
-        });
-        let schema = json!({"matchingPrecedence": 2, "priorityLevelConfiguration": {"name": name}, "rules": [rule]});
-        server.create(&flow, &json!({"metadata": {"name": name}, "spec": schema}));
     }
 }
