@@ -26,7 +26,7 @@ const BETWEEN: char = '\x1f';
 
 const ELECTION: &str = "shared-with-go";
 
-/// What the candidate in Go has, too.
+/// The candidate in Go has a lease of the same length.
 const LEASE: Duration = Duration::from_secs(3);
 const STEP: Duration = Duration::from_millis(5);
 
