@@ -25,6 +25,8 @@ struct Server {
     retry_after: AtomicU64,
     /// How many writes are executed and answered with 500.
     fails: AtomicU64,
+    /// How many writes are executed only after three seconds.
+    delays: AtomicU64,
     /// How much older than 1.37 it is.
     older: AtomicU64,
     requests: Mutex<Vec<String>>,
@@ -73,10 +75,15 @@ impl Server {
             let first = String::from_utf8_lossy(&read).lines().next().unwrap().to_owned();
             let mut words = first.split(' ');
             let (method, path) = (words.next().unwrap(), words.next().unwrap());
+            if ["POST", "PUT"].contains(&method) && take(&self.delays) {
+                tokio::time::sleep(3 * SECOND).await;
+            }
             let (status, more, body) = self.answer(method, path, &read[end.0..end.1]);
             let body = body.to_string();
             let head = format!("HTTP/1.1 {status} Status\r\n{more}content-length: {}\r\n\r\n", body.len());
-            client.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+            if client.write_all(format!("{head}{body}").as_bytes()).await.is_err() {
+                return;
+            }
             read.drain(..end.1);
         }
     }
@@ -163,6 +170,29 @@ async fn a_write_that_was_executed_and_answered_with_500_makes_no_phantom_holder
     tokio::time::sleep(Duration::from_millis(10)).await;
     let guard = locks.lock("failed").with_wait(10 * SECOND).await.unwrap();
     assert_eq!(guard.release().await, Ok(ReleaseOutcome::Released));
+}
+
+/// The caller has given up. Its write is still on its way, to a Lease that does not exist yet or that is free.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[limit]
+async fn a_write_that_comes_late_does_not_take_the_lock_for_a_claim_that_has_ended() {
+    let scratch = Scratch::new();
+    let (server, url) = Server::start(&scratch).await;
+    let locks = locks_for(&url, LONG);
+    for write in ["POST", "PUT"] {
+        server.delays.store(1, Ordering::Relaxed);
+        let error = locks.lock("late").with_wait(SECOND).await.unwrap_err();
+        assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
+        tokio::time::sleep(4 * SECOND).await;
+        let mut requests = server.requests();
+        requests.retain(|method| method != "GET");
+        assert_eq!(requests, [write, write], "the end of the claim is written first, and the late one is refused");
+        let holder = server.lease.lock().as_ref().unwrap()["spec"]["holderIdentity"].clone();
+        assert!(holder.is_null() || holder == "", "{write}: {holder}");
+        let guard = locks.lock("late").await.unwrap();
+        assert_eq!(guard.release().await, Ok(ReleaseOutcome::Released));
+        server.requests();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
