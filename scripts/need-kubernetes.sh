@@ -23,7 +23,7 @@ build() {
     command -v go >/dev/null 2>&1 || skip "go is missing"
     echo "building ${program##*/}" >&2
     rm -f "$program.built-from"
-    (cd "$folder" && CGO_ENABLED=0 try go build -buildvcs=false -o "$program" "$@" "$package") || skip "${program##*/} cannot be built"
+    (cd "$folder" && try env CGO_ENABLED=0 go build -buildvcs=false -o "$program" "$@" "$package") || skip "${program##*/} cannot be built"
     sources "$folder" >"$program.built-from"
 }
 
