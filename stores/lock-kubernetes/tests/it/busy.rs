@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::support::{LONG, SECOND, Scratch, locks_for};
+use crate::support::{LONG, SECOND, Scratch, eventually, locks_for};
 
 /// One Lease, and how the next requests about it are answered.
 #[derive(Default)]
@@ -27,6 +27,8 @@ struct Server {
     fails: AtomicU64,
     /// How many writes are executed only after three seconds.
     delays: AtomicU64,
+    /// Whether it answers watches.
+    watches: AtomicU64,
     /// How much older than 1.37 it is.
     older: AtomicU64,
     requests: Mutex<Vec<String>>,
@@ -79,7 +81,7 @@ impl Server {
                 tokio::time::sleep(3 * SECOND).await;
             }
             let (status, more, body) = self.answer(method, path, &read[end.0..end.1]);
-            let body = body.to_string();
+            let body = format!("{body}\n");
             let head = format!("HTTP/1.1 {status} Status\r\n{more}content-length: {}\r\n\r\n", body.len());
             if client.write_all(format!("{head}{body}").as_bytes()).await.is_err() {
                 return;
@@ -95,7 +97,7 @@ impl Server {
             return (200, String::new(), version);
         }
         if path.contains("watch=true") {
-            return (403, String::new(), json!({"message": "no watch"}));
+            return self.watch(path);
         }
         self.requests.lock().push(method.to_owned());
         if take(&self.refuses) {
@@ -117,6 +119,22 @@ impl Server {
             (500, String::new(), json!({"message": "it failed"}))
         } else {
             (200, String::new(), new)
+        }
+    }
+
+    /// Answers a watch from the present state with one event, and one behind a version with 410, if it watches at all.
+    fn watch(&self, path: &str) -> (u16, String, Value) {
+        let lease = self.lease.lock().clone();
+        match lease.filter(|_| self.watches.load(Ordering::Relaxed) > 0) {
+            None => (403, String::new(), json!({"message": "no watch"})),
+            Some(_) if path.contains("resourceVersion=") => {
+                self.requests.lock().push("WATCH BEHIND".to_owned());
+                (410, String::new(), json!({"message": "too old resource version"}))
+            }
+            Some(lease) => {
+                self.requests.lock().push("WATCH".to_owned());
+                (200, String::new(), json!({"type": "ADDED", "object": lease}))
+            }
         }
     }
 
@@ -193,6 +211,26 @@ async fn a_write_that_comes_late_does_not_take_the_lock_for_a_claim_that_has_end
         assert_eq!(guard.release().await, Ok(ReleaseOutcome::Released));
         server.requests();
     }
+}
+
+/// The server does not know the changes behind any version. Each watch begins anew with the present state.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[limit]
+async fn a_watch_behind_a_forgotten_version_starts_over() {
+    let scratch = Scratch::new();
+    let (server, url) = Server::start(&scratch).await;
+    let locks = locks_for(&url, LONG);
+    let guard = locks.lock("watched").await.unwrap();
+    server.watches.store(1, Ordering::Relaxed);
+    let (mut count, mut seen) = (0, Vec::new());
+    eventually("it watches the present state three times", || {
+        seen.extend(server.requests());
+        count = seen.iter().filter(|request| *request == "WATCH").count();
+        count >= 3
+    })
+    .await;
+    assert!(seen.contains(&"WATCH BEHIND".to_owned()), "{seen:?}");
+    assert_eq!(guard.ensure_held(), Ok(()));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,6 +1,9 @@
 //! The watch: it is cut, it is silent, and the server has forgotten the changes since its last event.
 
-use lock_core::ReleaseOutcome;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use lock_core::{LockEvent, LockObserver, Notice, ReleaseOutcome};
 use lock_testing::{Direction, EventLog, FaultProxy, Stopwatch, limit};
 use tokio::task::JoinSet;
 
@@ -57,6 +60,20 @@ async fn a_watch_that_is_silent_delays_a_waiter_by_ten_seconds_at_most() {
     next.release().await.unwrap();
 }
 
+/// Counts how often a watch has begun to be heard.
+#[derive(Clone, Default)]
+struct Heard(Arc<AtomicU32>);
+
+impl LockObserver for Heard {
+    fn on_event(&self, _: &LockEvent<'_>) {}
+
+    fn on_notice(&self, notice: &Notice<'_>) {
+        if matches!(notice, Notice::Connection { up: true, .. }) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
 /// The server that starts again has forgotten the changes before, and answers 410 to a watch behind them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[limit(180)]
@@ -66,11 +83,15 @@ async fn a_watch_whose_place_is_forgotten_starts_over() {
     let guard = one.lock("forgotten").await.unwrap();
     let events = EventLog::default();
     two.observe(events.clone());
-    let mut waiting = JoinSet::new();
+    let (mut waiting, events_of) = (JoinSet::new(), two.clone());
     waiting.spawn(async move { two.lock("forgotten").await.unwrap() });
     eventually("one waits", || events.count("Contended") > 0).await;
+    let heard = Heard::default();
+    events_of.observe(heard.clone());
+    eventually("changes are heard", || heard.0.load(Ordering::Relaxed) == 1).await;
     server.kill();
     server.restart();
+    eventually("changes are heard again", || heard.0.load(Ordering::Relaxed) > 1).await;
     // By itself, the waiter would ask after ten seconds.
     let watch = Stopwatch::start();
     assert_eq!(guard.release().await, Ok(ReleaseOutcome::Released));
