@@ -17,7 +17,7 @@ case "${1:-}" in
     *) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 
-crates="lock-store lock-redis lock-quorum lock-macros lock-core lock-testing lock-metrics lock-dashboards lock-postgres lock-redisson lock-zookeeper lockctl"
+crates="lock-store lock-redis lock-quorum lock-macros lock-core lock-testing lock-metrics lock-dashboards lock-postgres lock-redisson lock-zookeeper lock-kubernetes lockctl"
 skipped=""
 step() { printf '\n== %s\n' "$*"; }
 skip() { printf 'SKIPPED: %s\n' "$*"; skipped="$skipped

@@ -23,6 +23,8 @@ use std::process::ExitCode;
 
 use lock_core::inspect::FleetReader;
 use lock_core::{LockError, LockErrorKind, LockKey};
+#[cfg(feature = "kubernetes")]
+use lock_kubernetes as _; // enters the scheme
 #[cfg(feature = "postgres")]
 use lock_postgres as _; // enters the scheme
 #[cfg(feature = "redisson")]

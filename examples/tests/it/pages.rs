@@ -195,6 +195,7 @@ fn every_link_leads_somewhere() {
             "dashboards/README.md",
             "lab/proof/README.md",
             "stores/README.md",
+            "stores/leader-election-on-kubernetes.md",
             "stores/which-store.md",
         ]
         .map(|name| root().join(name)),
@@ -238,8 +239,16 @@ fn sources(folder: &Path) -> String {
 /// The sources of the crates that programs link.
 fn source_of_the_library() -> String {
     let crates = ["lock-core", "lock-macros", "lock-metrics"];
-    let stores = ["lock-store", "lock-redis", "lock-quorum", "lock-postgres", "lock-redisson", "lock-zookeeper"]
-        .map(|name| format!("stores/{name}"));
+    let stores = [
+        "lock-store",
+        "lock-redis",
+        "lock-quorum",
+        "lock-postgres",
+        "lock-redisson",
+        "lock-zookeeper",
+        "lock-kubernetes",
+    ]
+    .map(|name| format!("stores/{name}"));
     let folders =
         crates.iter().map(|name| format!("{name}/src")).chain(stores.iter().map(|name| format!("{name}/src")));
     let folders = folders.chain(["stores/lock-postgres/sql".to_owned()]);

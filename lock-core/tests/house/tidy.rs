@@ -10,12 +10,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use tables::{
-    BENCH, CORE, GENERATE, LOCKCTL, Layers, MACROS, METRICS, POSTGRES, PROOF, QUORUM, REDIS, REDISSON, STORE, TABLES,
-    TESTING, ZOOKEEPER,
+    BENCH, CORE, GENERATE, KUBERNETES, LOCKCTL, Layers, MACROS, METRICS, POSTGRES, PROOF, QUORUM, REDIS, REDISSON,
+    STORE, TABLES, TESTING, ZOOKEEPER,
 };
 
 /// The crates.
-const MEMBERS: [&str; 15] = [
+const MEMBERS: [&str; 16] = [
     "lock-core",
     "lock-macros",
     "lock-metrics",
@@ -26,6 +26,7 @@ const MEMBERS: [&str; 15] = [
     "stores/lock-postgres",
     "stores/lock-redisson",
     "stores/lock-zookeeper",
+    "stores/lock-kubernetes",
     "testing/lock-testing",
     "dashboards/generate",
     "examples",
@@ -162,8 +163,8 @@ fn paths(text: &str, above: &str, found: &mut Vec<String>) {
 fn every_import_leads_to_a_layer_below() {
     let mut wrong = Vec::new();
     for name in [
-        CORE, STORE, REDIS, QUORUM, POSTGRES, REDISSON, ZOOKEEPER, TESTING, MACROS, METRICS, LOCKCTL, GENERATE, BENCH,
-        PROOF,
+        CORE, STORE, REDIS, QUORUM, POSTGRES, REDISSON, ZOOKEEPER, KUBERNETES, TESTING, MACROS, METRICS, LOCKCTL,
+        GENERATE, BENCH, PROOF,
     ] {
         let source = source_of(name);
         let mut sources = Vec::new();
@@ -298,7 +299,7 @@ fn without_example(text: &str) -> Vec<String> {
 #[limit]
 fn every_public_type_has_an_example() {
     let mut wrong = Vec::new();
-    for source in [CORE, STORE, REDIS, QUORUM, METRICS, POSTGRES, REDISSON, ZOOKEEPER] {
+    for source in [CORE, STORE, REDIS, QUORUM, METRICS, POSTGRES, REDISSON, ZOOKEEPER, KUBERNETES] {
         let mut sources = Vec::new();
         files(&source_of(source), "rs", &mut sources);
         // Items that only expansions name need no documentation, and programs do not export any.

@@ -215,6 +215,7 @@ async fn urls_that_name_no_store_say_what_to_write() {
         ("nats://localhost", "redis://"),
         ("postgres://localhost", "use lock_postgres as _;"),
         ("zookeeper://localhost", "use lock_zookeeper as _;"),
+        ("kubernetes:///", "use lock_kubernetes as _;"),
         ("redis://", "cannot be read"),
         ("redis://localhost:notaport", "cannot be read"),
     ] {

@@ -9,6 +9,8 @@ mod dashboards;
 mod doctor;
 mod generated;
 mod jobs;
+#[cfg(feature = "kubernetes")]
+mod kubernetes;
 mod leases;
 mod lookup;
 mod members;
@@ -17,7 +19,7 @@ mod mistakes;
 mod names;
 #[cfg(target_os = "linux")]
 mod once;
-#[cfg(any(feature = "postgres", feature = "zookeeper"))]
+#[cfg(any(feature = "kubernetes", feature = "postgres", feature = "zookeeper"))]
 mod operator;
 mod others;
 #[cfg(feature = "postgres")]

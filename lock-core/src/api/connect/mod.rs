@@ -30,6 +30,7 @@ impl LockManager {
     /// | `redlock://host,host,host[?max_ttl=60s]` | a [`Quorum`](crate::Quorum) of at least three of them; `redlocks://` over TLS |
     /// | `postgres://[user:password@]host[:5432],…/database` | PostgreSQL, if the program has `use lock_postgres as _;` (crate `lock-postgres`) |
     /// | `zookeeper://[user:password@]host[:2181],…/path` | ZooKeeper, if the program has `use lock_zookeeper as _;` (crate `lock-zookeeper`) |
+    /// | `kubernetes://[context]/[namespace]` | Leases of Kubernetes, if the program has `use lock_kubernetes as _;` (crate `lock-kubernetes`) |
     ///
     /// Each takes `?key_prefix=prod:`, see [`LockManagerBuilder::key_prefix`]. One server, sentinels and clusters take
     /// `?acks=1` or `?fsync=local`, see [`Durability`](crate::Durability). URLs over TLS take the PEM files of an
@@ -235,21 +236,18 @@ pub(crate) fn open(mut url: StoreUrl) -> Result<(AnyBackend, Option<String>)> {
 
 /// Explains why a scheme or a layout does not name a store. The text is not repeated: it may have a password.
 fn unknown(scheme: &str) -> LockError {
-    LockError::misconfigured(match scheme {
-        "postgres" | "postgresql" => {
-            "this program has no store for postgres://; add lock-postgres to the dependencies in Cargo.toml, and the line \
-             use lock_postgres as _; to main.rs"
-        }
-        "zookeeper" | "zookeepers" => {
-            "this program has no store for zookeeper://; add lock-zookeeper to the dependencies in Cargo.toml, and the line \
-             use lock_zookeeper as _; to main.rs"
-        }
-        _ if scheme.starts_with("layout=") => "for layout=redisson add lock-redisson and use lock_redisson as _;",
-        _ => {
-            "the URL of the store begins with an unknown scheme; use memory://, redis://host:6379 (Redis or Valkey), \
-             rediss://…, redis+unix:///path, redis+sentinel://host:26379/service, redis+cluster://host,… or \
-             redlock://host,host,host, postgres://host/database with the crate lock-postgres, or zookeeper://host,… with lock-zookeeper"
-        }
+    if let Some(store) = ["postgres", "zookeeper", "kubernetes"].into_iter().find(|store| scheme.starts_with(store)) {
+        return LockError::misconfigured(format!(
+            "this program has no store for {store}://; add lock-{store} to the dependencies in Cargo.toml, and the line \
+             use lock_{store} as _; to main.rs"
+        ));
+    }
+    LockError::misconfigured(if scheme.starts_with("layout=") {
+        "for layout=redisson add lock-redisson and use lock_redisson as _;"
+    } else {
+        "the URL of the store begins with an unknown scheme; use memory://, redis://host:6379 (Redis or Valkey), rediss://…, \
+         redis+unix:///path, redis+sentinel://host:26379/service, redis+cluster://host,… or redlock://host,host,host, or with \
+         their crates postgres://host/database, zookeeper://host,… or kubernetes://context/namespace"
     })
 }
 

@@ -21,6 +21,7 @@ pub(super) const LOCKCTL: &str = "../lockctl/src";
 pub(super) const POSTGRES: &str = "../stores/lock-postgres/src";
 pub(super) const REDISSON: &str = "../stores/lock-redisson/src";
 pub(super) const ZOOKEEPER: &str = "../stores/lock-zookeeper/src";
+pub(super) const KUBERNETES: &str = "../stores/lock-kubernetes/src";
 pub(super) const GENERATE: &str = "../dashboards/generate/src";
 pub(super) const BENCH: &str = "../lab/benches/src";
 pub(super) const PROOF: &str = "../lab/proof/src";
@@ -338,6 +339,28 @@ pub(super) const TABLES: &[Layers] = &[
         source: ZOOKEEPER,
         within: "calls",
         modules: &[&["confirm"], &["wait"], &["acquire"], &["beside", "release", "renew", "vote"]],
+    },
+    Layers {
+        source: KUBERNETES,
+        within: "",
+        modules: &[
+            &["error", "names", "server_time", "url"],
+            &["connection", "data", "waiters"],
+            &["record"],
+            &["api", "held", "known"],
+            &["shared"],
+            &["calls"],
+            &["watch"],
+            &["runner"],
+            &["store"],
+            &["doctor", "inspect"],
+            &["lib"],
+        ],
+    },
+    Layers {
+        source: KUBERNETES,
+        within: "calls",
+        modules: &[&["change"], &["beside", "renew", "wait"], &["release"], &["acquire"]],
     },
     Layers {
         source: POSTGRES,

@@ -194,7 +194,8 @@ pub fn explained(error: LockError, url: &str) -> LockError {
 
 const SHAPES: &str = "there are memory://, redis://host:6379 (Redis or Valkey), rediss:// (TLS), redis+unix:///path, \
                       redis+sentinel://host:26379/service, redis+cluster://host,…, redlock://host,host,host, \
-                      postgres://host/database with the crate lock-postgres, and zookeeper://host,… with lock-zookeeper";
+                      postgres://host/database with the crate lock-postgres, zookeeper://host,… with lock-zookeeper, and \
+                      kubernetes://context/namespace with lock-kubernetes";
 
 /// Files and pages put a text into these.
 const QUOTES: [char; 11] = ['"', '\'', '`', '<', '“', '”', '„', '‘', '’', '«', '»'];
