@@ -20,7 +20,7 @@ works    server                               PostgreSQL 15
 works    primary                              it takes writes
 works    schema                               lock_core is not there yet; whoever takes the first lock makes it
 works    waiters                              told at once
-works    max_connections                      200, of which a process takes 7; 14 or more are free
+works    max_connections                      200, of which a process takes 11; 22 or more are free
 works    synchronous_commit                   on for grants and renewals; on for this user's own transactions
 works    synchronous_standby_names            none, and nobody follows this server: locks survive what its disk survives
 works    default_transaction_isolation        read committed

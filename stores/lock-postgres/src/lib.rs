@@ -9,10 +9,10 @@ mod inspect;
 mod listen;
 mod pin;
 mod runner;
+mod senders;
 mod session;
 mod store;
 mod url;
-mod workers;
 
 pub use pin::{Statement, admit, mark_done, pin};
 pub use store::PostgresStore;

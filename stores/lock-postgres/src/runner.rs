@@ -11,9 +11,9 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use crate::calls::call::{Asked, Call};
 use crate::calls::renew::{self, Late, Renewals};
+use crate::senders::{Common, LAST, Workers};
 use crate::session::{Session, within};
 use crate::url::Settings;
-use crate::workers::{Common, LAST, Workers};
 
 /// By how many calls a runtime must be ahead of others to get connections of its own. One that ends soon is not worth them.
 const OFTEN: u32 = 32;

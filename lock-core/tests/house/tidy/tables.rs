@@ -370,7 +370,7 @@ pub(super) const TABLES: &[Layers] = &[
             &["url"],
             &["session"],
             &["calls", "listen"],
-            &["workers"],
+            &["senders"],
             &["runner"],
             &["store"],
             &["doctor", "inspect"],
