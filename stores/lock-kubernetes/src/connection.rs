@@ -26,7 +26,7 @@ const COMPARABLE: (u32, u32) = (1, 35);
 pub(crate) struct Connection {
     pub(crate) client: Client,
     pub(crate) namespace: String,
-    /// What the server says of itself, for example `v1.37.2`.
+    /// The name that the server gives itself, for example `v1.37.2`.
     pub(crate) version: String,
     /// Its major and minor version. `None` if they are not numbers.
     number: Option<(u32, u32)>,

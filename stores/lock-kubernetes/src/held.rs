@@ -24,7 +24,7 @@ struct Held {
     is_ending: bool,
 }
 
-/// What a write without an answer was based on. Only while the Lease is still so, the write may come late.
+/// The state on which a write without an answer was based. Only while the Lease is still so, the write may come late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Based {
     /// There was no Lease.

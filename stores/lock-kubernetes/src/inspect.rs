@@ -52,7 +52,7 @@ impl Inspector for Kubernetes {
         let key = key.clone();
         let look = |shared: Arc<Shared>, until| async move {
             let seen = shared.read(&lease_of(&key), until).await?;
-            // What this process has seen itself is certain. It may be free although its time seems to run.
+            // The things that this process has seen itself are certain. It may be free although its time seems to run.
             let is_taken = matches!(seen.standing(None, shared.now(), shared.time()), Standing::Taken(_));
             let Seen { record, .. } = seen;
             Ok(record.filter(|_| is_taken).and_then(|record| entry(&shared, key, &record)))

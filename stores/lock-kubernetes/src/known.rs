@@ -1,4 +1,4 @@
-//! What this process has seen of Leases, and since when.
+//! The Leases as this process has seen them, and since when.
 //!
 //! A Lease may be taken over only after this process has seen it unchanged for its whole duration, by its own clock.
 
@@ -26,7 +26,7 @@ pub(crate) struct Seen {
     confirmed: Timestamp,
 }
 
-/// What a claim may do about a lock.
+/// The standing of a claim at a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// The claim itself has the lock.

@@ -1,6 +1,6 @@
 //! Takes a lock: creates its Lease, or updates the Lease that was read.
 //!
-//! Nothing else makes a holder. An update is refused by the `resourceVersion` in it if anybody has written since, so what this process
+//! A claim becomes a holder in no other way. An update is refused by the `resourceVersion` in it if anybody has written since, so what this process
 //! believes of a Lease may be old, and costs a request at most.
 
 use std::sync::Arc;
@@ -51,7 +51,7 @@ pub(crate) async fn acquire(shared: &Arc<Shared>, request: &AcquireRequest, unti
     )))
 }
 
-/// Gives back what an attempt has taken, as far as a few seconds allow. What is left ends by itself.
+/// Gives back what an attempt has taken, as far as a few seconds allow. The rest ends by itself.
 pub(crate) async fn undo(shared: &Arc<Shared>, claim: &Claim) {
     let until = shared.now().after(claim.ttl.min(LAST));
     if let Err(error) = release(shared, &Release::new(claim.clone()), until).await {
@@ -74,7 +74,7 @@ impl Attempting<'_> {
             // Most likely there is none, and then one request is enough.
             match self.create().await {
                 Ok(Some(attempt)) => return Ok(attempt),
-                // Who may not create a Lease may still use one that an operator has made.
+                // A user who may not create a Lease may still use one that an operator has made.
                 Err(error) if error.kind() == LockErrorKind::Misconfigured => {
                     let found = shared.read(&self.name, self.until).await?;
                     if found.record.is_none() {

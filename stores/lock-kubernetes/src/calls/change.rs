@@ -13,7 +13,7 @@ use crate::shared::{Shared, check_key};
 /// How often a write is tried that another client's write has made void.
 pub(super) const TRIES: u32 = 8;
 
-/// What an edit has decided: the Lease to be written, if there is anything to write, and its answer.
+/// The decision of an edit: the Lease to be written, if anything is to be written, and its answer.
 pub(super) type Edited<T> = Result<(Option<Lease>, T)>;
 
 /// Changes the Lease of a lock. `edit` sees it as it is now, with the time of the server's clock, and decides anew after each write

@@ -32,7 +32,7 @@ pub(crate) async fn withdraw(shared: Arc<Shared>, key: LockKey, owner: OwnerId) 
     edit(&shared, &key, |notes, _| remove_wait(notes, owner)).await;
 }
 
-/// Changes the annotations of a Lease, if `edit` does. Whoever may not write is not shown as a waiter.
+/// Changes the annotations of a Lease, if `edit` does. A waiter that may not write is not shown.
 async fn edit(shared: &Shared, key: &LockKey, edit: impl Fn(&mut Annotations, i64) -> bool) {
     let changed = change(shared, key, None, shared.now().after(BOUND), |record, now| {
         let mut lease = record.lease().clone();
