@@ -53,6 +53,8 @@ impl ApiServer {
         let request = http::Request::builder().method(method).uri(path).header("content-type", "application/yaml");
         let request = request.body(body.as_bytes().to_vec()).unwrap();
         let ask = async {
+            // The client panics without a provider if several are compiled in. The store installs one only when it connects.
+            let _ = rustls::crypto::ring::default_provider().install_default();
             let config = Kubeconfig::read_from(config).unwrap();
             // The certificate is not there yet, or it is half of one.
             let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await;
