@@ -53,3 +53,28 @@ pub(crate) async fn reads_what_ran(url: &str, locks: &LockManager) {
     let migrate = ["run", "migrate:orders", "--once-for", "v42", "--", "echo", "migrated"];
     assert_eq!([ctl(&migrate).stdout, ctl(&migrate).stdout], ["migrated\n", ""], "once for its version");
 }
+
+/// Shows a lock and takes it away, and then reads, forgets and repeats what ran. `one` is how `lockctl list` counts the lock.
+#[cfg(any(feature = "kubernetes", feature = "zookeeper"))]
+pub(crate) async fn does_all_of_it(url: &str, one: &str) {
+    let ctl = |arguments: &[&str]| lockctl_at(url, arguments);
+    let locks = LockManager::connect(url).await.unwrap();
+    let request = locks.lock("lock:user:42").with_site("shop::charge").with_ttl(Duration::from_secs(60));
+    let guard = request.acquire().await.unwrap();
+    let list = ctl(&["list"]);
+    list.assert_code(0);
+    for part in ["lock:user:42", "held", "shop::charge", one] {
+        assert!(list.stdout.contains(part), "{part} in {list:?}");
+    }
+    let other = LockManager::connect(url).await.unwrap();
+    let mut waiting = JoinSet::new();
+    waiting.spawn(async move {
+        let request = other.lock("lock:user:42").with_site("shop::refund").with_wait(Duration::from_secs(120));
+        request.acquire().await.unwrap()
+    });
+    takes_a_lock_away(url, &guard, &mut waiting).await;
+    reads_what_ran(url, &locks).await;
+    let migrate = ["run", "migrate:orders", "--once-for", "v42", "--", "echo", "migrated"];
+    ctl(&["forget", "migrate:orders", "v42"]).assert_code(0);
+    assert_eq!(ctl(&migrate).stdout, "migrated\n");
+}
