@@ -31,8 +31,12 @@ pub(crate) async fn run(args: &Fleet, locks: &LockManager, key: &str, stops: boo
     let mut workers = (0..args.processes).map(|_| worker()).collect::<Result<Vec<_>>>()?;
     let (end, mut faults) = (Instant::now() + Duration::from_secs_f64(args.seconds), [0, 0]);
     let mut stopped: Vec<(Instant, u32)> = Vec::new();
+    let mut told = std::pin::pin!(tokio::signal::ctrl_c());
     while Instant::now() < end {
-        sleep(EVERY).await;
+        tokio::select! {
+            () = sleep(EVERY) => {}
+            _ = &mut told => break,
+        }
         stopped.retain(|(until, process)| {
             let wakes = *until <= Instant::now();
             if wakes {

@@ -61,7 +61,7 @@ struct Fleet {
     /// PostgreSQL
     #[arg(long, value_name = "URL", env = "DATABASE_URL", hide_env_values = true)]
     postgres: String,
-    /// How long the processes work
+    /// How long the processes work; Ctrl-C ends it earlier
     #[arg(long, value_name = "SECONDS", default_value_t = 20.0)]
     seconds: f64,
     /// How many processes work

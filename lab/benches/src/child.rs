@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{self, ChildStdin, ChildStdout, Command, Stdio};
 
+use lock_testing::own_stderr;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -18,7 +19,7 @@ pub(crate) struct Child {
 
 impl Child {
     pub(crate) fn spawn(command: &mut Command) -> Result<Self> {
-        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(own_stderr()).spawn()?;
         let input = process.stdin.take();
         let output = BufReader::with_capacity(1 << 20, process.stdout.take().ok_or("a process has no output")?);
         Ok(Self { process, input, output })

@@ -125,6 +125,8 @@ async fn rslock_tries_three_times_or_waits_for_ever_and_only_using_renews() {
 #[limit]
 async fn node_redlock_tries_eleven_times_renews_nothing_and_has_no_using() {
     let server = RedisServer::start();
+    let flags = || rustix::fs::fcntl_getfl(std::io::stderr()).unwrap();
+    let before = flags();
     let Some(mut node) = node_redlock(&server) else { return };
     let locks = locks(&server);
     assert_eq!(node.run("typeof redlock.using"), "undefined", "a later version: its row has to be read again");
@@ -147,4 +149,5 @@ async fn node_redlock_tries_eleven_times_renews_nothing_and_has_no_using() {
     eventually("it is not renewed", || !exists(&server, "short")).await;
     assert_eq!(node.run("lock.unlock()"), "LockError");
     ours_ends_with_its_ttl(&locks).await;
+    assert_eq!(flags(), before, "else later output of this program is lost");
 }

@@ -19,7 +19,7 @@ mod stopwatch;
 pub use crate::servers::cluster::RedisCluster;
 #[cfg(unix)]
 pub use crate::servers::postgres::{PostgresPooler, PostgresServer};
-pub use crate::servers::process::{freeze, thaw};
+pub use crate::servers::process::{freeze, own_stderr, thaw};
 pub use crate::servers::proxy::{Direction, FaultProxy};
 pub use crate::servers::relative::RedisRelative;
 pub use crate::servers::reply::Reply;

@@ -94,7 +94,7 @@ fn the_books_of_a_quorum_of_unlike_stores_agree_while_each_of_them_fails() {
     let Some(mut zookeeper) = Servers::one(Pace::PATIENT) else { return };
     let (mut redis, postgres, books) = (RedisServer::start(), PostgresServer::start(), Books::new());
     let url = zookeeper.url("/locks?session=6s");
-    let more = ["--zookeeper", &url, "--books", books.path().to_str().unwrap(), "--seconds", "45"];
+    let more = ["--zookeeper", &url, "--books", books.path().to_str().unwrap(), "--seconds", "240"];
     let mut running = start("unlike", &redis, &postgres, &more);
     books.grow(&mut running, "all are there");
     redis.kill();
@@ -109,6 +109,8 @@ fn the_books_of_a_quorum_of_unlike_stores_agree_while_each_of_them_fails() {
     books.grow(&mut running, "PostgreSQL stands still");
     postgres.pause(false);
     books.grow(&mut running, "PostgreSQL goes on");
+    let told = Command::new("kill").args(["-INT", &running.id().to_string()]).status();
+    assert!(told.unwrap().success());
     let ended = running.wait_with_output().unwrap();
     assert!(ended.status.success(), "{}", said(&ended));
     println!("figure: {}", said(&ended));

@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use lock_testing::RedisServer;
+use lock_testing::{RedisServer, own_stderr};
 
 fn installed() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/foreign-clients")
@@ -41,8 +41,13 @@ pub(super) fn node_redlock(server: &RedisServer) -> Option<Other> {
 
 impl Other {
     fn start(command: &mut Command, server: &RedisServer) -> Self {
-        let mut process =
-            command.arg(server.port().to_string()).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let process = command
+            .arg(server.port().to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(own_stderr())
+            .spawn();
+        let mut process = process.unwrap();
         let (input, output) = (process.stdin.take().unwrap(), process.stdout.take().unwrap());
         Self { process, input, output: BufReader::new(output) }
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use lock_core::ReleaseOutcome;
-use lock_testing::{RedisServer, Stopwatch, limit, not_run};
+use lock_testing::{RedisServer, Stopwatch, limit, not_run, own_stderr};
 
 use crate::support::{SECOND, eventually, exists, listeners, locks, scripts};
 
@@ -31,6 +31,7 @@ impl Node {
             .env("NODE_PATH", modules)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .stderr(own_stderr())
             .spawn()
             .unwrap();
         let (input, output) = (process.stdin.take().unwrap(), process.stdout.take().unwrap());

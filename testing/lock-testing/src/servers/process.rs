@@ -1,6 +1,7 @@
-//! Signals for processes, and what waits for them.
+//! Signals and output of processes, and what waits for them.
 
 use std::fs;
+use std::process::Stdio;
 use std::time::Duration;
 
 use lock_store::types::system::clock::Clock;
@@ -63,6 +64,12 @@ fn stands_still(process: u32) -> bool {
         let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
         stat.rsplit_once(") ").is_none_or(|(_, state)| state.starts_with(['T', 't', 'Z', 'X']))
     })
+}
+
+/// Opens the standard error of this process anew, for a child. Node.js makes an inherited pipe non-blocking: if a test program and its
+/// child shared the open file, later output of the program would be lost.
+pub fn own_stderr() -> Stdio {
+    fs::File::options().append(true).open("/dev/stderr").map_or_else(|_| Stdio::null(), Stdio::from)
 }
 
 fn pid(process: u32) -> Pid {
