@@ -81,7 +81,7 @@ async fn a_server_that_is_killed_and_started_again_keeps_locks_and_raises_tokens
     for _ in 0..3 {
         servers.kill(0);
         servers.restart(0);
-        let passing = other.lock("passing").wait(16 * SECOND).await.unwrap();
+        let passing = other.lock("passing").with_wait(16 * SECOND).await.unwrap();
         assert!(passing.token() > newest, "{} after {newest}", passing.token());
         assert!(other.lock("held").try_acquire().await.unwrap().is_none(), "it is held");
         newest = passing.token();
