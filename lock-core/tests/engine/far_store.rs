@@ -17,9 +17,15 @@ const SECOND: Duration = Duration::from_secs(1);
 struct Remote {
     store: MemoryStore,
     one_way: Duration,
+    /// The keys whose renewals are refused.
+    refused: &'static [&'static str],
 }
 
 impl Remote {
+    fn new(one_way: Duration) -> Self {
+        Self { store: MemoryStore::new(), one_way, refused: &[] }
+    }
+
     async fn there_and_back<T>(&self, command: impl Future<Output = T>) -> T {
         tokio::time::sleep(self.one_way).await;
         let answer = command.await;
@@ -50,7 +56,13 @@ impl LockBackend for Remote {
     }
 
     async fn renew(&self, one_lane: &[Claim]) -> Vec<Result<Renewal, LockError>> {
-        self.there_and_back(self.store.renew(one_lane)).await
+        let mut answers = self.there_and_back(self.store.renew(one_lane)).await;
+        for (claim, answer) in one_lane.iter().zip(&mut answers) {
+            if self.refused.contains(&claim.key.as_str()) {
+                *answer = Err(LockError::misconfigured("renewals are not permitted"));
+            }
+        }
+        answers
     }
 
     async fn release(&self, release: &Release) -> Result<Freed, LockError> {
@@ -66,16 +78,17 @@ impl LockBackend for Remote {
     }
 }
 
-/// Counts the commands that were answered, and those that failed.
+/// Counts the commands that were answered, and those that failed. Tells of each renewal whether it failed.
 #[derive(Clone, Default)]
-struct Commands(Arc<Mutex<(usize, usize)>>);
+struct Commands(Arc<Mutex<(usize, usize, Vec<bool>)>>);
 
 impl LockObserver for Commands {
     fn on_event(&self, _: &LockEvent<'_>) {}
 
     fn on_notice(&self, notice: &Notice<'_>) {
-        if let Notice::Command { error, .. } = notice {
+        if let Notice::Command { op, error, .. } = notice {
             let mut seen = self.0.lock().unwrap();
+            seen.2.extend((*op == "renew").then_some(error.is_some()));
             if error.is_none() { seen.0 += 1 } else { seen.1 += 1 }
         }
     }
@@ -86,7 +99,7 @@ impl LockObserver for Commands {
 async fn a_store_that_was_left_no_time_has_not_failed() {
     let millis = Duration::from_millis;
     for (one_way, wait, failed) in [(millis(20), millis(30), 0), (millis(200), millis(300), 1)] {
-        let remote = Remote { store: MemoryStore::new(), one_way };
+        let remote = Remote::new(one_way);
         let seen = Commands::default();
         let locks = LockManager::builder(remote).observer(seen.clone()).drive_on_current_runtime().build().unwrap();
         let error = locks.lock("k").with_ttl(60 * SECOND).with_wait(wait).await.unwrap_err();
@@ -99,7 +112,7 @@ async fn a_store_that_was_left_no_time_has_not_failed() {
 #[tokio::test(start_paused = true)]
 #[limit]
 async fn a_look_that_gave_up_after_its_second_has_not_failed() {
-    let remote = Remote { store: MemoryStore::new(), one_way: Duration::from_millis(700) };
+    let remote = Remote::new(Duration::from_millis(700));
     let seen = Commands::default();
     let locks = LockManager::builder(remote).observer(seen.clone()).drive_on_current_runtime().build().unwrap();
     let observer = locks.elect("billing").observe();
@@ -107,11 +120,26 @@ async fn a_look_that_gave_up_after_its_second_has_not_failed() {
     assert_eq!(seen.0.lock().unwrap().1, 0, "each look took longer than its second");
     drop(observer);
     // A call that asks for the holder waits for seconds. If no answer comes then, the store has failed.
-    let remote = Remote { store: MemoryStore::new(), one_way: 4 * SECOND };
+    let remote = Remote::new(4 * SECOND);
     let seen = Commands::default();
     let locks = LockManager::builder(remote).observer(seen.clone()).drive_on_current_runtime().build().unwrap();
     locks.elect("billing").leader().await.unwrap_err();
     assert_eq!(seen.0.lock().unwrap().1, 1);
+}
+
+#[tokio::test(start_paused = true)]
+#[limit]
+async fn a_server_that_answers_and_refuses_each_renewal_has_failed() {
+    // One bad key is refused alone, and the server does its work: both are renewed by one command.
+    for (refused, failed) in [(&["a", "b"][..], true), (&["a"], false), (&[], false)] {
+        let remote = Remote { refused, ..Remote::new(Duration::ZERO) };
+        let seen = Commands::default();
+        let locks = LockManager::builder(remote).observer(seen.clone()).drive_on_current_runtime().build().unwrap();
+        let lock = async |key| locks.lock(key).with_ttl(3 * SECOND).await.unwrap();
+        let (_a, _b) = (lock("a").await, lock("b").await);
+        tokio::time::sleep(2 * SECOND).await;
+        assert_eq!(seen.0.lock().unwrap().2.first(), Some(&failed), "{refused:?}");
+    }
 }
 
 /// Other libraries count a lease from the answer, and hand over a lease that has ended.
@@ -121,7 +149,7 @@ async fn a_grant_is_never_handed_over_after_its_lease() {
     let ttl = Duration::from_millis(120);
     let (mut granted, mut refused) = (0, 0);
     for one_way in (0..80).map(Duration::from_millis) {
-        let remote = Remote { store: MemoryStore::new(), one_way };
+        let remote = Remote::new(one_way);
         let locks = LockManager::builder(remote).drive_on_current_runtime().build().unwrap();
         match locks.lock("k").with_ttl(ttl).with_renew(Renew::Off).with_wait(SECOND).await {
             Ok(guard) => {

@@ -351,7 +351,7 @@ async fn repeated<T: Send + 'static>(
         guard.ensure_held()?;
         let sent_at = engine.clock.now();
         let command = engine.route(caller, ask(Arc::clone(&engine.backend)));
-        let (answer, now) = engine.timed(op, guard.key(), (sent_at, sent_at.after(within)), command).await;
+        let (answer, now) = engine.timed(op, guard.key(), (sent_at, sent_at.after(within)), command, |_| None).await;
         let [least, most] = PAUSE;
         let again_at: Timestamp = now.after(jitter(least, most));
         match answer {

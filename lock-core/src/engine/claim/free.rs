@@ -134,7 +134,7 @@ impl ReleaseRetry {
             };
             let command = engine.route(caller, command);
             let bounds = (sent_at, sent_at.after(self.timeout));
-            let (answer, _) = engine.timed(op, &self.release.claim.key, bounds, command).await;
+            let (answer, _) = engine.timed(op, &self.release.claim.key, bounds, command, |_| None).await;
             let again_at = match answer {
                 Ok(freed) if sent_at >= self.settled_at => return Ok(Answered { freed, sent_at, repeated }),
                 // An acquire may still run after this release and take the lock again, so one more release must follow.

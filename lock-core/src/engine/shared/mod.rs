@@ -25,7 +25,7 @@ use crate::engine::shared::stage::Stage;
 use crate::engine::shared::ticks::Ticks;
 use crate::engine::shared::tokens::NewestTokens;
 use crate::engine::timer::Timer;
-use lock_store::contract::backend::{BoxFuture, DynBackend, Inbox, Message};
+use lock_store::contract::backend::{BoxFuture, DynBackend, Inbox, Message, Renewal};
 use lock_store::contract::event::{Notice, Observers};
 use lock_store::types::error::{LockError, LossReason, Result};
 use lock_store::types::key::LockKey;
@@ -224,16 +224,31 @@ impl Engine {
         until: Timestamp,
         command: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        self.timed(op, key, (self.clock.now(), until), command).await.0
+        self.timed(op, key, (self.clock.now(), until), command, |_| None).await.0
     }
 
-    /// Does the same for a command whose send time is known. Also returns when it ended.
+    /// Does the same for renewals. A server may answer, and refuse each of them: the command has failed then.
+    pub(crate) async fn renewed(
+        &self,
+        key: &LockKey,
+        until: Timestamp,
+        command: impl Future<Output = Result<Vec<Result<Renewal>>>>,
+    ) -> Result<Vec<Result<Renewal>>> {
+        let refused = |answers: &Vec<Result<Renewal>>| match answers.first() {
+            Some(Err(error)) if answers.iter().all(Result::is_err) => Some(error.clone()),
+            _ => None,
+        };
+        self.timed("renew", key, (self.clock.now(), until), command, refused).await.0
+    }
+
+    /// Does the same for a command whose send time is known, and whose answer may tell that it failed. Also returns when it ended.
     pub(crate) async fn timed<T>(
         &self,
         op: &'static str,
         key: &LockKey,
         (sent_at, until): (Timestamp, Timestamp),
         command: impl Future<Output = Result<T>>,
+        failed: impl FnOnce(&T) -> Option<LockError>,
     ) -> (Result<T>, Timestamp) {
         let answer = tokio::select! {
             biased;
@@ -244,7 +259,9 @@ impl Engine {
         let counts = answer.is_some() || until.since(sent_at) >= FAIR_TIME * if op == "holder" { 20 } else { 1 };
         let answer = answer.unwrap_or_else(|| Err(self.no_answer(key, now.since(sent_at))));
         if counts {
-            self.emit_command(op, key, now.since(sent_at), answer.as_ref().err());
+            let error = answer.as_ref().map_or_else(|error| Some(error.clone()), failed);
+            let (node, elapsed) = (self.backend.node(self.backend.lane(key)), now.since(sent_at));
+            self.observers.notice(&Notice::Command { op, node, elapsed, error: error.as_ref() });
         }
         (answer, now)
     }
@@ -280,11 +297,6 @@ impl Engine {
     pub(crate) fn loss_by_others(&self, lease: &Lease) -> LossReason {
         let (lane, before) = (self.backend.lane(&lease.claim.key), lease.state().failovers);
         if self.backend.has_failed_over(lane, before) { LossReason::Failover } else { LossReason::Stolen }
-    }
-
-    pub(crate) fn emit_command(&self, op: &'static str, key: &LockKey, elapsed: Duration, error: Option<&LockError>) {
-        let node = self.backend.node(self.backend.lane(key));
-        self.observers.notice(&Notice::Command { op, node, elapsed, error });
     }
 
     /// Blocks until all cleanup is done or the time is up. Does nothing on the keeper's thread, which would wait for

@@ -115,9 +115,8 @@ pub(crate) async fn renew(engine: Arc<Engine>, mut batch: Vec<Arc<Lease>>) {
     };
     let (asked, claims): (Vec<Question>, Vec<Claim>) = batch.iter().map(ask).unzip();
     let command = Arc::clone(&engine.backend).renew(claims);
-    let answers = engine
-        .bounded("renew", &first.claim.key, sent_at.after(first.command_timeout()), async { Ok(command.await) })
-        .await;
+    let answers =
+        engine.renewed(&first.claim.key, sent_at.after(first.command_timeout()), async { Ok(command.await) }).await;
     let answers = match answers {
         Ok(answers) => answers,
         Err(error) => vec![Err(error); batch.len()],
@@ -235,7 +234,7 @@ pub(crate) async fn extend(engine: &Arc<Engine>, lease: &Arc<Lease>, by: Duratio
     let sent_at = engine.clock.now();
     let renew = Arc::clone(&engine.backend).renew(vec![claim]);
     let command = engine.route(Caller::Async, Box::pin(async move { Ok(renew.await) }));
-    let mut answers = engine.bounded("renew", key, sent_at.after(lease.command_timeout()), command).await?;
+    let mut answers = engine.renewed(key, sent_at.after(lease.command_timeout()), command).await?;
     let answer = answers.pop().unwrap_or_else(|| Err(LockError::unavailable("the store gave no answer")));
     let Some(given) = answer.map_err(|error| error.with_key(key))?.lease(by) else {
         end(engine, lease, engine.loss_by_others(lease));

@@ -12,14 +12,14 @@ use crate::row::postgres::server::{manager, session};
 use crate::row::postgres::steps::queued;
 
 /// How many managers listen. Each has connections of its own, as a process has.
-const LISTENING: [usize; 2] = [3, 100];
+const LISTENING: [usize; 3] = [3, 30, 100];
 
 /// Returns µs for each setting.
-pub(super) async fn measure(job: &Statements) -> Result<[f64; 2]> {
+pub(super) async fn measure(job: &Statements) -> Result<[f64; 3]> {
     let client = session(&job.url).await?;
     let server = "SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)";
     let server: String = client.query_one(server, &[]).await?.get(0);
-    let (mut managers, mut costs) = (Vec::new(), [0.0; 2]);
+    let (mut managers, mut costs) = (Vec::new(), [0.0; 3]);
     for (cost, count) in costs.iter_mut().zip(LISTENING) {
         while managers.len() < count {
             managers.push(manager(&job.url).await?);

@@ -179,7 +179,7 @@ impl PendingClaim {
         let sent = self.in_flight.insert(sent);
         let (sent_at, bounds) = (sent.sent_at, (sent.sent_at, sent.until.min(limit)));
         let (floor, may_queue, tentative) = (sent.floor, sent.may_queue, sent.tentative);
-        let (answer, now) = engine.timed("acquire", &self.claim.key, bounds, &mut sent.command).await;
+        let (answer, now) = engine.timed("acquire", &self.claim.key, bounds, &mut sent.command, |_| None).await;
         let settled_at = sent.settled_after(now);
         self.in_flight = None;
         if !matches!(answer, Ok(Attempt::Granted { .. } | Attempt::Shared { .. })) {
