@@ -106,10 +106,11 @@ const OF_REDIS: [&str; 13] = [
 
 #[test]
 #[limit]
-fn every_runbook_that_speaks_of_redis_says_what_to_do_with_postgresql() {
+fn every_runbook_that_speaks_of_redis_says_what_to_do_with_other_stores() {
     let mut seen = 0;
     for alert in alert_names() {
         let text = read(&format!("runbooks/{alert}.md"));
+        assert!(!text.contains("ZooKeeper") || text.contains("Kubernetes"), "{alert} speaks of ZooKeeper alone");
         let Some(word) = OF_REDIS.iter().find(|word| text.contains(**word)) else { continue };
         let says_why_not =
             ["PostgreSQL has no", "PostgreSQL never", "PostgreSQL does not"].iter().any(|why| text.contains(why));
