@@ -41,7 +41,7 @@ pub(super) const TABLES: &[Layers] = &[
             &["lib"],
         ],
     },
-    Layers { source: STORE, within: "", modules: &[&["types"], &["contract"], &["lib"]] },
+    Layers { source: STORE, within: "", modules: &[&["types"], &["contract"], &["thread"], &["lib"]] },
     Layers {
         source: STORE,
         within: "types",
