@@ -344,9 +344,9 @@ pub(super) const TABLES: &[Layers] = &[
         source: KUBERNETES,
         within: "",
         modules: &[
-            &["error", "names", "server_time", "url"],
-            &["connection", "data", "waiters"],
-            &["record"],
+            &["error", "names", "server_time"],
+            &["data", "url", "waiters"],
+            &["connection", "record"],
             &["api", "held", "known"],
             &["shared"],
             &["calls"],
