@@ -9,10 +9,11 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::fmt::rfc2822;
 use kube::client::Body;
 use kube::core::ObjectList;
+use lock_store::thread::{sleep, within};
 use lock_store::{Clock, LockError, LockErrorKind, Result, Timestamp};
 use tokio::runtime::Handle;
 
-use crate::connection::{Connection, sleep, within};
+use crate::connection::Connection;
 use crate::error::{Asked, of_status, of_transport};
 use crate::record::Record;
 use crate::server_time::ServerTime;
@@ -23,14 +24,6 @@ const TOO_MANY: Duration = Duration::from_secs(1);
 
 /// Credentials that are refused are read again, but no sooner than this after the last time.
 const REREAD: Duration = Duration::from_millis(500);
-
-/// The answer to a write that depends on what was read.
-pub(crate) enum Written {
-    /// The Lease as it is now.
-    Done(Arc<Record>),
-    /// Another client has written since, or a Lease of this name exists already.
-    Conflict,
-}
 
 /// The API server.
 pub(crate) struct Api {
@@ -49,23 +42,12 @@ struct Sending<'a> {
     verb: &'static str,
     /// The name of a Lease, or another path, which begins with a slash.
     name: &'a str,
-    query: Vec<(&'a str, &'a str)>,
+    /// Parameters. An empty value is left out.
+    query: Vec<(&'static str, String)>,
     body: Vec<u8>,
 }
 
-/// The whole answer to a request.
-struct Answer {
-    status: StatusCode,
-    body: Vec<u8>,
-    /// The connection that gave it.
-    over: Arc<Connection>,
-}
-
-impl<'a> Sending<'a> {
-    fn write(verb: &'static str, name: &'a str, body: Vec<u8>) -> Self {
-        Self { verb, name, query: vec![("fieldManager", "lock-core")], body }
-    }
-
+impl Sending<'_> {
     fn asked<'b>(&'b self, over: &'b Connection) -> Asked<'b> {
         Asked { verb: self.verb, name: self.name, namespace: &over.namespace }
     }
@@ -83,7 +65,7 @@ impl<'a> Sending<'a> {
         };
         path.truncate(path.trim_end_matches('/').len());
         let timeout = left.map(|left| ("timeout", format!("{}ms", left.as_millis().max(1))));
-        let query = self.query.iter().map(|(name, value)| (*name, (*value).to_owned())).chain(timeout);
+        let query = self.query.iter().cloned().chain(timeout).filter(|(_, value)| !value.is_empty());
         for (at, (name, value)) in query.enumerate() {
             // The only value with other characters is where a page begins, which is base64.
             let value = value.replace('+', "%2B").replace('/', "%2F").replace('=', "%3D");
@@ -96,12 +78,6 @@ impl<'a> Sending<'a> {
     }
 }
 
-impl Answer {
-    fn refused(&self, sending: &Sending<'_>) -> LockError {
-        of_status(self.status, &self.body, sending.asked(&self.over))
-    }
-}
-
 impl Api {
     pub(crate) fn new(settings: Settings, runtime: Handle) -> Self {
         let (clock, time, connection) = (Clock::system(), ServerTime::default(), Arc::default());
@@ -110,17 +86,16 @@ impl Api {
 
     /// Returns the connection. Opens it if there is none, or if its credentials have ended.
     pub(crate) async fn connection(&self, until: Timestamp) -> Result<Arc<Connection>> {
-        if let Ok(known) = self.connection.try_lock()
-            && let Some(open) = known.as_ref().filter(|open| !open.has_expired())
-        {
-            return Ok(Arc::clone(open));
+        let usable = |known: &Option<Arc<Connection>>| known.clone().filter(|open| !open.has_expired());
+        if let Some(open) = self.connection.try_lock().ok().and_then(|known| usable(&known)) {
+            return Ok(open);
         }
         let (known, settings) = (Arc::clone(&self.connection), self.settings.clone());
         // A task of its own, because a caller may have less time than it takes.
         let opened = self.runtime.spawn(async move {
             let mut known = known.lock().await;
-            if let Some(open) = known.as_ref().filter(|open| !open.has_expired()) {
-                return Ok(Arc::clone(open));
+            if let Some(open) = usable(&known) {
+                return Ok(open);
             }
             let open = Arc::new(Connection::open(&settings).await?);
             *known = Some(Arc::clone(&open));
@@ -160,54 +135,31 @@ impl Api {
     /// Asks something of the server that is not a Lease.
     pub(crate) async fn ask(&self, path: &str, body: Vec<u8>, until: Timestamp) -> Result<serde_json::Value> {
         let sending = Sending { verb: "create", name: path, body, ..Sending::default() };
-        let answer = self.send(&sending, until).await?;
-        if answer.status.is_success() { parsed(&answer.body) } else { Err(answer.refused(&sending)) }
+        parsed(&self.send(&sending, until).await?.unwrap_or_default())
     }
 
     /// Reads a Lease. `None` if there is none.
     pub(crate) async fn get(&self, name: &str, until: Timestamp) -> Result<Option<Arc<Record>>> {
         let sending = Sending { verb: "get", name, ..Sending::default() };
-        let answer = self.send(&sending, until).await?;
-        match answer.status {
-            StatusCode::NOT_FOUND => Ok(None),
-            status if status.is_success() => record(&answer.body).map(Some),
-            _ => Err(answer.refused(&sending)),
-        }
+        self.send(&sending, until).await?.map(|body| record(&body)).transpose()
     }
 
-    /// Creates a Lease, or finds that one of its name exists.
-    pub(crate) async fn create(&self, lease: &Lease, until: Timestamp) -> Result<Written> {
-        self.write("create", lease, until).await
-    }
-
-    /// Writes a Lease if it is still as it was read. The `uid` in it keeps a Lease that was deleted from being made again.
-    pub(crate) async fn update(&self, lease: &Lease, until: Timestamp) -> Result<Written> {
-        self.write("update", lease, until).await
-    }
-
-    async fn write(&self, verb: &'static str, lease: &Lease, until: Timestamp) -> Result<Written> {
+    /// Creates a Lease that was not read. Writes another Lease if it is still as it was read: the `uid` in it keeps a Lease that was
+    /// deleted from being made again. Returns the Lease as it is now, or `None` if another client was first.
+    pub(crate) async fn write(&self, lease: &Lease, until: Timestamp) -> Result<Option<Arc<Record>>> {
         let unwritable = |error| LockError::misconfigured("a Lease cannot be written").with_source(error);
+        let verb = if lease.metadata.resource_version.is_none() { "create" } else { "update" };
         let name = lease.metadata.name.as_deref().unwrap_or_default();
-        let sending = Sending::write(verb, name, serde_json::to_vec(lease).map_err(unwritable)?);
-        let answer = self.send(&sending, until).await?;
-        match answer.status {
-            status if status.is_success() => record(&answer.body).map(Written::Done),
-            StatusCode::CONFLICT => Ok(Written::Conflict),
-            StatusCode::NOT_FOUND if verb == "update" => Ok(Written::Conflict),
-            _ => Err(answer.refused(&sending)),
-        }
+        let query = vec![("fieldManager", "lock-core".to_owned())];
+        let sending = Sending { verb, name, query, body: serde_json::to_vec(lease).map_err(unwritable)? };
+        self.send(&sending, until).await?.map(|body| record(&body)).transpose()
     }
 
     /// Lists a page of Leases, and says where the next one begins.
     pub(crate) async fn list(&self, limit: u32, from: &str, until: Timestamp) -> Result<(Vec<Lease>, Option<String>)> {
-        let limit = limit.to_string();
-        let query = [("limit", limit.as_str()), ("continue", from)].into_iter().filter(|(_, value)| !value.is_empty());
-        let sending = Sending { verb: "list", query: query.collect(), ..Sending::default() };
-        let answer = self.send(&sending, until).await?;
-        if !answer.status.is_success() {
-            return Err(answer.refused(&sending));
-        }
-        let page: ObjectList<Lease> = parsed(&answer.body)?;
+        let query = vec![("limit", limit.to_string()), ("continue", from.to_owned())];
+        let sending = Sending { verb: "list", query, ..Sending::default() };
+        let page: ObjectList<Lease> = parsed(&self.send(&sending, until).await?.unwrap_or_default())?;
         Ok((page.items, page.metadata.continue_.filter(|next| !next.is_empty())))
     }
 
@@ -219,14 +171,12 @@ impl Api {
         lasts: Duration,
         until: Timestamp,
     ) -> Result<Option<Response<Body>>> {
-        let lasts = lasts.as_secs().to_string();
-        let query = [
-            ("watch", "true"),
-            ("allowWatchBookmarks", "true"),
-            ("timeoutSeconds", lasts.as_str()),
-            ("resourceVersion", version),
+        let query = vec![
+            ("watch", "true".to_owned()),
+            ("allowWatchBookmarks", "true".to_owned()),
+            ("timeoutSeconds", lasts.as_secs().to_string()),
+            ("resourceVersion", version.to_owned()),
         ];
-        let query = query.into_iter().filter(|(_, value)| !value.is_empty()).collect();
         let sending = Sending { verb: "watch", query, ..Sending::default() };
         let begun = async {
             let over = self.connection(until).await?;
@@ -248,8 +198,9 @@ impl Api {
         begun.unwrap_or_else(|| Err(LockError::unavailable("the API server has not begun a watch in time")))
     }
 
-    /// Sends a request before `until`. Repeats it only after an answer which says that it was not executed.
-    async fn send(&self, sending: &Sending<'_>, until: Timestamp) -> Result<Answer> {
+    /// Sends a request before `until`. Repeats it only after an answer which says that it was not executed. `None` if a Lease does not
+    /// exist, or is not as it was read.
+    async fn send(&self, sending: &Sending<'_>, until: Timestamp) -> Result<Option<Vec<u8>>> {
         let mut reread = false;
         loop {
             let over = self.connection(until).await?;
@@ -275,7 +226,10 @@ impl Api {
             match status {
                 StatusCode::TOO_MANY_REQUESTS if self.clock.now().after(wait) < until => sleep(wait).await,
                 StatusCode::UNAUTHORIZED if !std::mem::replace(&mut reread, true) => self.reread(&over).await,
-                _ => return Ok(Answer { status, body, over }),
+                status if status.is_success() => return Ok(Some(body)),
+                StatusCode::NOT_FOUND if matches!(sending.verb, "get" | "update") => return Ok(None),
+                StatusCode::CONFLICT if matches!(sending.verb, "create" | "update") => return Ok(None),
+                _ => return Err(of_status(status, &body, sending.asked(&over))),
             }
         }
     }

@@ -7,6 +7,7 @@ use http_body_util::BodyExt;
 use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use lock_store::thread::within;
 use lock_store::{Clock, LockError, Result, Timestamp};
 
 use crate::error::{Asked, chain, of_status, of_transport};
@@ -119,18 +120,6 @@ fn unusable(settings: &Settings, error: &(dyn std::error::Error + 'static)) -> L
     let of = settings.context.as_ref().map_or_else(String::new, |context| format!(" of the context {context:?}"));
     let file = settings.kubeconfig.as_deref().unwrap_or("KUBECONFIG, ~/.kube/config or the service account of the pod");
     LockError::misconfigured(format!("the credentials{of} cannot be used, from {file}: {}", chain(error)))
-}
-
-pub(crate) async fn within<F: Future>(time: Duration, future: F) -> Option<F::Output> {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "runs on the store's own runtime, or the keeper's, which have timers"
-    )]
-    tokio::time::timeout(time, future).await.ok()
-}
-
-pub(crate) async fn sleep(time: Duration) {
-    within(time, std::future::pending::<()>()).await;
 }
 
 #[cfg(test)]

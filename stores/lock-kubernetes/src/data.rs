@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use lock_store::{DoneMark, HolderInfo, JobRecord, JobRun, JobVersion, LockError, LockKey, LockLabel, OwnerId, Result};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::names::hash;
 
@@ -43,7 +43,7 @@ fn millis(time: Duration) -> i64 {
 /// Writes what a holder says of itself.
 pub(crate) fn describe(notes: &mut Annotations, key: &LockKey, owner: OwnerId, ttl: Duration, info: &HolderInfo) {
     notes.insert(KEY.to_owned(), key.as_str().to_owned());
-    write(notes, HOLDER, about(info), json!({ "owner": owner.to_hex(), "ttl_ms": millis(ttl) }));
+    write(notes, HOLDER, info, json!({ "owner": owner.to_hex(), "ttl_ms": millis(ttl) }));
     notes.remove(REVOKED);
     remove_wait(notes, owner);
 }
@@ -63,10 +63,15 @@ pub(crate) fn ttl(notes: &Annotations) -> Option<Duration> {
     read(notes, HOLDER)?["ttl_ms"].as_u64().map(Duration::from_millis)
 }
 
-fn about(info: &HolderInfo) -> Map<String, Value> {
-    let lock = info.lock.as_ref().map(LockLabel::as_str);
-    let about = json!({ "host": &*info.host, "pid": info.pid, "site": &*info.site, "lock": lock });
-    if let Value::Object(about) = about { about } else { Map::new() }
+/// Writes a note with what a holder or a waiter says of itself.
+fn write(notes: &mut Annotations, name: &str, info: &HolderInfo, mut note: Value) {
+    (note["host"], note["pid"], note["site"]) = (json!(&*info.host), json!(info.pid), json!(&*info.site));
+    note["lock"] = json!(info.lock.as_ref().map(LockLabel::as_str));
+    notes.insert(name.to_owned(), note.to_string());
+}
+
+fn read(notes: &Annotations, name: &str) -> Option<Value> {
+    serde_json::from_str(notes.get(name)?).ok()
 }
 
 fn read_about(value: &Value) -> Option<HolderInfo> {
@@ -78,18 +83,6 @@ fn read_about(value: &Value) -> Option<HolderInfo> {
     })
 }
 
-fn read(notes: &Annotations, name: &str) -> Option<Value> {
-    serde_json::from_str(notes.get(name)?).ok()
-}
-
-fn write(notes: &mut Annotations, name: &str, about_it: Map<String, Value>, value: Value) {
-    let mut all = about_it;
-    if let Value::Object(more) = value {
-        all.extend(more);
-    }
-    notes.insert(name.to_owned(), Value::Object(all).to_string());
-}
-
 /// Records the run of a job that started and ended at these times of the server's clock.
 pub(crate) fn write_job(notes: &mut Annotations, run: JobRun, info: &HolderInfo, started: i64, now: i64) {
     let before = read(notes, JOB).filter(|job| job["until"].as_i64().is_some_and(|until| until > now));
@@ -98,7 +91,7 @@ pub(crate) fn write_job(notes: &mut Annotations, run: JobRun, info: &HolderInfo,
         "every_ms": millis(run.every), "succeeded": run.succeeded, "started": started,
         "without_success_since": before.unwrap_or(started), "until": later(now, run.kept_for()),
     });
-    write(notes, JOB, about(info), value);
+    write(notes, JOB, info, value);
 }
 
 /// Reads the record of a job. `None` if there is none, or its time is over.
@@ -128,7 +121,7 @@ pub(crate) fn write_mark(
 ) -> Result<()> {
     notes.retain(|name, text| !name.starts_with(DONE) || read_mark(text, now).is_some());
     let value = json!({ "version": version.as_str(), "at": now, "until": later(now, keep) });
-    write(notes, &mark_of(version), about(info), value);
+    write(notes, &mark_of(version), info, value);
     let bytes = |(name, text): (&String, &String)| name.len() + text.len();
     if notes.iter().filter(|(name, _)| name.starts_with(DONE)).map(bytes).sum::<usize>() > MOST_MARKS {
         return Err(LockError::misconfigured(
@@ -197,7 +190,7 @@ pub(crate) fn write_wait(notes: &mut Annotations, owner: OwnerId, info: &HolderI
     notes.retain(|name, _| name.strip_prefix(WAITS).is_none_or(|of| living.iter().any(|owner| owner.to_hex() == of)));
     let has_room = living.len() < MOST_WAITS || living.contains(&owner);
     if has_room {
-        write(notes, &format!("{WAITS}{}", owner.to_hex()), about(info), json!({ "since": since, "until": until }));
+        write(notes, &format!("{WAITS}{}", owner.to_hex()), info, json!({ "since": since, "until": until }));
     }
     has_room
 }
@@ -215,9 +208,8 @@ pub(crate) fn write_revocation(notes: &mut Annotations, owner: OwnerId, actor: &
 
 /// Reads the operator and the reason, if the lock was taken from this owner.
 pub(crate) fn revocation(notes: &Annotations, owner: OwnerId) -> Option<(String, String)> {
-    let note = read(notes, REVOKED)?;
-    let of = OwnerId::from_hex(note["owner"].as_str()?)?;
-    (of == owner).then(|| Some((note["actor"].as_str()?.to_owned(), note["reason"].as_str()?.to_owned()))).flatten()
+    let note = read(notes, REVOKED).filter(|note| note["owner"].as_str() == Some(&owner.to_hex()))?;
+    Some((note["actor"].as_str()?.to_owned(), note["reason"].as_str()?.to_owned()))
 }
 
 #[cfg(test)]

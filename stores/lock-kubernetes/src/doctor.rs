@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lock_store::text::human;
 use lock_store::types::system::clock::wall_clock;
-use lock_store::{Doctor, Finding, LockError, Timestamp};
+use lock_store::{Doctor, Finding, LockError, Result, Timestamp};
 use serde_json::json;
 
 use crate::data::between;
@@ -32,14 +32,7 @@ const VERBS: [(&str, &str); 5] = [
 
 impl Doctor for Kubernetes {
     async fn examine(&self) -> Vec<Finding> {
-        let examined = match self.runner() {
-            Ok(runner) => {
-                let examine = |shared: Arc<Shared>, until| async move { Ok(examine(&shared, until).await) };
-                runner.ask_within(CALL, examine).await
-            }
-            Err(error) => Err(error),
-        };
-        examined.unwrap_or_else(|error| vec![failed("server", &error)])
+        self.thread.ask_within(CALL, examine).await.unwrap_or_else(|error| vec![failed("server", &error)])
     }
 }
 
@@ -49,11 +42,8 @@ fn failed(subject: &'static str, error: &LockError) -> Finding {
     if error.is_transient() { Finding::unknown(subject, says) } else { Finding::refused(subject, says) }
 }
 
-async fn examine(shared: &Shared, until: Timestamp) -> Vec<Finding> {
-    let connection = match shared.api.connection(until).await {
-        Ok(connection) => connection,
-        Err(error) => return vec![failed("server", &error)],
-    };
+async fn examine(shared: Arc<Shared>, until: Timestamp) -> Result<Vec<Finding>> {
+    let connection = shared.api.connection(until).await?;
     let (version, namespace) = (&connection.version, &connection.namespace);
     let mut findings = vec![match shared.api.check_version(&connection) {
         Ok(()) if connection.gives_tokens() => {
@@ -69,11 +59,11 @@ async fn examine(shared: &Shared, until: Timestamp) -> Vec<Finding> {
         Ok(()) => findings.push(Finding::works("credentials", "the API server accepts them")),
         Err(error) => {
             findings.push(failed("credentials", &error));
-            return findings;
+            return Ok(findings);
         }
     }
     for (verb, lost) in VERBS {
-        findings.push(permission(shared, namespace, verb, lost, until).await);
+        findings.push(permission(&shared, namespace, verb, lost, until).await);
     }
     let sent = shared.now();
     let read = shared.api.get(NO_LEASE, until).await;
@@ -84,8 +74,8 @@ async fn examine(shared: &Shared, until: Timestamp) -> Vec<Finding> {
         Ok(_) => Finding::works("latency", format!("a read is answered after {}", human(took))),
         Err(error) => failed("latency", &error),
     });
-    findings.push(clock(shared, took));
-    findings
+    findings.push(clock(&shared, took));
+    Ok(findings)
 }
 
 /// Asks whether a verb is permitted.

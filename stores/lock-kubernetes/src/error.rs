@@ -1,6 +1,7 @@
 //! Makes a sentence of a refusal of the API server, and says what is known after it.
 
 use http::StatusCode;
+use hyper_util::client::legacy::Error;
 use kube::core::Status;
 use lock_store::LockError;
 
@@ -65,8 +66,12 @@ fn message(body: &[u8]) -> String {
 
 /// Says what became of a request that has no answer.
 pub(crate) fn of_transport(error: kube::Error, asked: Asked<'_>) -> LockError {
-    let was_sent =
-        !matches!(&error, kube::Error::Service(inner) if never_connected(inner.as_ref())) && !is_local(&error);
+    let was_sent = match &error {
+        kube::Error::Service(inner) => !inner.downcast_ref::<Error>().is_some_and(Error::is_connect),
+        // It failed before it left this process.
+        kube::Error::Auth(_) | kube::Error::HttpError(_) | kube::Error::InferConfig(_) => false,
+        _ => true,
+    };
     let why = chain(&error);
     let known = if was_sent {
         LockError::unavailable(format!(
@@ -77,15 +82,6 @@ pub(crate) fn of_transport(error: kube::Error, asked: Asked<'_>) -> LockError {
         LockError::not_executed(format!("the API server cannot be asked to {asked}: {why}"))
     };
     known.with_source(error)
-}
-
-fn never_connected(error: &(dyn std::error::Error + Send + Sync + 'static)) -> bool {
-    error.downcast_ref::<hyper_util::client::legacy::Error>().is_some_and(hyper_util::client::legacy::Error::is_connect)
-}
-
-/// Returns whether the request failed before it left this process.
-fn is_local(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Auth(_) | kube::Error::HttpError(_) | kube::Error::InferConfig(_))
 }
 
 /// Writes an error with its causes.

@@ -24,19 +24,13 @@ struct Held {
     is_ending: bool,
 }
 
-/// The state on which a write without an answer was based. Only while the Lease is still so, the write may come late.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Based {
-    /// There was no Lease.
-    Nothing,
-    Version(u64),
-}
-
 /// All claims of this process.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
     held: Mutex<HashMap<OwnerId, Held>>,
-    unsettled: Mutex<HashMap<OwnerId, Based>>,
+    /// The version of the Lease on which a write without an answer was based, or 0 if there was none. Only while the Lease is still so,
+    /// the write may come late.
+    unsettled: Mutex<HashMap<OwnerId, u64>>,
 }
 
 impl Claims {
@@ -96,7 +90,7 @@ impl Claims {
     }
 
     /// Notes that a write is sent that takes a lock. Returns what an earlier one was based on that has no answer.
-    pub(crate) fn send(&self, owner: OwnerId, based: Based) -> Option<Based> {
+    pub(crate) fn send(&self, owner: OwnerId, based: u64) -> Option<u64> {
         self.unsettled.lock().insert(owner, based)
     }
 
@@ -106,7 +100,7 @@ impl Claims {
     }
 
     /// Returns what the unanswered write of a claim was based on.
-    pub(crate) fn unsettled(&self, owner: OwnerId) -> Option<Based> {
+    pub(crate) fn unsettled(&self, owner: OwnerId) -> Option<u64> {
         self.unsettled.lock().get(&owner).copied()
     }
 }
@@ -118,12 +112,13 @@ mod tests {
 
     use lock_store::{Claim, FencingToken, HolderInfo, LockKey, Timestamp};
 
-    use super::{Based, Claims};
-    use crate::record::{Record, created};
+    use super::Claims;
+    use crate::record::Record;
 
     fn held(name: &str) -> (Claim, Arc<Record>) {
         let claim = Claim::new(LockKey::new(name).unwrap(), Duration::from_secs(10));
-        let mut lease = created(&claim, &HolderInfo::new("h", 1, "s"), FencingToken::new(0), 0).unwrap();
+        let mut lease =
+            Record::blank(&claim.key).granted(&claim, &HolderInfo::new("h", 1, "s"), FencingToken::new(0), 0).unwrap();
         lease.metadata.resource_version = Some("1".to_owned());
         (claim, Arc::new(Record::of(lease).unwrap()))
     }
@@ -147,8 +142,8 @@ mod tests {
     #[test]
     fn a_write_without_an_answer_is_remembered() {
         let (claims, (one, _)) = (Claims::default(), held("a"));
-        assert_eq!(claims.send(one.owner, Based::Version(7)), None);
-        assert_eq!(claims.unsettled(one.owner), Some(Based::Version(7)));
+        assert_eq!(claims.send(one.owner, 7), None);
+        assert_eq!(claims.unsettled(one.owner), Some(7));
         claims.settle(one.owner);
         assert_eq!(claims.unsettled(one.owner), None);
     }

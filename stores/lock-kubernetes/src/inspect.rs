@@ -4,17 +4,16 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use lock_store::{
-    EntryState, Freed, Inspector, JobRecord, LockEntry, LockError, LockKey, Mode, Result, Revocation, ScanPage,
-    ScanPosition, Waiter,
+    EntryState, Freed, Inspector, JobRecord, JobRecords as _, LockEntry, LockError, LockKey, Mode, Result, Revocation,
+    ScanPage, ScanPosition, Waiter,
 };
 
 use crate::calls::beside;
 use crate::data::{self, between};
-use crate::known::{Seen, Standing};
 use crate::names::lease_of;
 use crate::record::{Holding, Record};
 use crate::shared::{Shared, day};
-use crate::store::{CALL, Kubernetes};
+use crate::store::Kubernetes;
 
 /// How long a look may take.
 const LOOK: Duration = Duration::from_secs(10);
@@ -45,7 +44,7 @@ impl Inspector for Kubernetes {
             }
             Ok(page)
         };
-        self.runner()?.ask_within(LOOK, look).await
+        self.thread.ask_within(LOOK, look).await
     }
 
     async fn entry(&self, key: &LockKey) -> Result<Option<LockEntry>> {
@@ -53,11 +52,10 @@ impl Inspector for Kubernetes {
         let look = |shared: Arc<Shared>, until| async move {
             let seen = shared.read(&lease_of(&key), until).await?;
             // The things that this process has seen itself are certain. It may be free although its time seems to run.
-            let is_taken = matches!(seen.standing(None, shared.now(), shared.time()), Standing::Taken(_));
-            let Seen { record, .. } = seen;
-            Ok(record.filter(|_| is_taken).and_then(|record| entry(&shared, key, &record)))
+            let record = shared.taken_until(&seen).and(seen.record);
+            Ok(record.and_then(|record| entry(&shared, key, &record)))
         };
-        self.runner()?.ask_within(LOOK, look).await
+        self.thread.ask_within(LOOK, look).await
     }
 
     /// Lists the waiters that have announced themselves, as each does after a second.
@@ -73,20 +71,16 @@ impl Inspector for Kubernetes {
             });
             Ok(described.collect())
         };
-        self.runner()?.ask_within(LOOK, look).await
+        self.thread.ask_within(LOOK, look).await
     }
 
     async fn revoke(&self, key: &LockKey, revocation: &Revocation) -> Result<Freed> {
         let (key, revocation) = (key.clone(), revocation.clone());
-        let revoke =
-            |shared: Arc<Shared>, until| async move { beside::revoke(&shared, &key, &revocation, until).await };
-        self.runner()?.ask_within(LOOK, revoke).await
+        self.thread.ask_within(LOOK, |shared, until| beside::revoke(shared, key, revocation, until)).await
     }
 
     async fn job(&self, key: &LockKey) -> Result<Option<JobRecord>> {
-        let key = key.clone();
-        let look = |shared: Arc<Shared>, until| async move { beside::last_run(&shared, &key, until).await };
-        self.runner()?.ask_within(CALL, look).await
+        self.last_run(key).await
     }
 }
 
@@ -96,14 +90,12 @@ fn entry(shared: &Shared, key: LockKey, record: &Record) -> Option<LockEntry> {
     let ends = renewed.map_or(now, |renewed| data::later(renewed, record.lasts()));
     let left = match record.holding() {
         Holding::Free => return None,
+        Holding::Kept(until) if until <= now => return None,
         Holding::Kept(until) => between(now, until),
         // A dead holder's Lease stays as it is until somebody wants it.
         _ if between(ends, now) > LATE + record.lasts() => return None,
         _ => between(now, ends).min(record.lasts()),
     };
-    if left.is_zero() && matches!(record.holding(), Holding::Kept(_)) {
-        return None;
-    }
     let holder = shared.holder(record, left);
     let mut entry = LockEntry::new(key, holder, day(now).unwrap_or(UNIX_EPOCH));
     entry.waiters = u64::try_from(data::waits(record.notes(), now).len()).ok();

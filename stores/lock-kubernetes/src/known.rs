@@ -133,7 +133,7 @@ mod tests {
     use lock_store::{Claim, FencingToken, HolderInfo, LockKey, Timestamp};
 
     use super::{Known, Standing};
-    use crate::record::{Record, created};
+    use crate::record::Record;
     use crate::server_time::ServerTime;
 
     fn at(seconds: u64) -> Timestamp {
@@ -141,7 +141,8 @@ mod tests {
     }
 
     fn held(claim: &Claim, version: u64) -> Arc<Record> {
-        let mut lease = created(claim, &HolderInfo::new("h", 1, "s"), FencingToken::new(0), 0).unwrap();
+        let mut lease =
+            Record::blank(&claim.key).granted(claim, &HolderInfo::new("h", 1, "s"), FencingToken::new(0), 0).unwrap();
         lease.metadata.resource_version = Some(version.to_string());
         Arc::new(Record::of(lease).unwrap())
     }

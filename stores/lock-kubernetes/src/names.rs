@@ -33,11 +33,9 @@ pub(crate) fn hash(text: &str) -> String {
     format!("{hash:032x}")
 }
 
-fn is_label(label: &str) -> bool {
-    let is_plain = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
-    label.bytes().all(|c| is_plain(c) || c == b'-')
-        && label.bytes().next().is_some_and(is_plain)
-        && label.bytes().next_back().is_some_and(is_plain)
+pub(crate) fn is_label(label: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    label.starts_with(is_plain) && label.ends_with(is_plain) && label.chars().all(|c| is_plain(c) || c == '-')
 }
 
 #[cfg(test)]

@@ -27,16 +27,12 @@ impl ServerTime {
 
     /// Returns the earliest that the server's time may be, in ms since 1970.
     pub(crate) fn least(&self, now: Timestamp) -> i64 {
-        self.ahead().map_or_else(of_day, |(least, _)| millis(now) + least)
+        self.0.lock().map_or_else(of_day, |(least, _)| millis(now) + least)
     }
 
     /// Returns the latest that the server's time may be, in ms since 1970.
     pub(crate) fn most(&self, now: Timestamp) -> i64 {
-        self.ahead().map_or_else(of_day, |(_, most)| millis(now) + most)
-    }
-
-    fn ahead(&self) -> Option<(i64, i64)> {
-        *self.0.lock()
+        self.0.lock().map_or_else(of_day, |(_, most)| millis(now) + most)
     }
 }
 

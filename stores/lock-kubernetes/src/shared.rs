@@ -1,18 +1,15 @@
 //! The state that the calls of a store share.
 
-use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lock_store::types::system::sync::Mutex;
-use lock_store::{Clock, Holder, HolderInfo, Inbox, LockError, LockKey, OwnerId, Result, Timestamp};
-use tokio::runtime::Handle;
-use tokio::sync::{OwnedMutexGuard, Semaphore};
-use tokio::task::AbortHandle;
+use lock_store::thread::ThreadState;
+use lock_store::{Holder, HolderInfo, LockError, LockKey, Result, Timestamp};
+use tokio::sync::Semaphore;
 
 use crate::api::Api;
-use crate::connection::within;
 use crate::data::{KEY, waits};
 use crate::held::Claims;
 use crate::known::{Known, Seen, Standing};
@@ -25,58 +22,42 @@ use crate::waiters::Waiters;
 /// How many renewals are sent at the same time. Each has a connection, and other calls have theirs.
 const RENEWALS: usize = 16;
 
-/// How many turns are kept that may be unused.
-const TURNS: usize = 1024;
-
 /// From how many locks on the load on the API server is worth a warning.
 const NAMES: usize = 50;
 
 /// The call site of a holder that is not of this library. It is a metric label.
 const FOREIGN: &str = "leader election";
 
-/// How long calls that are worked on may take after their caller or the store is gone.
-pub(crate) const LAST: Duration = Duration::from_secs(2);
-
 /// The state that the calls of a store share.
 pub(crate) struct Shared {
     pub(crate) api: Api,
-    pub(crate) clock: Clock,
-    runtime: Handle,
+    thread: ThreadState,
     pub(crate) known: Known,
     pub(crate) claims: Claims,
     pub(crate) waiters: Waiters,
     pub(crate) renewals: Semaphore,
-    turns: Mutex<HashMap<OwnerId, Arc<tokio::sync::Mutex<()>>>>,
-    inbox: Mutex<Option<Inbox>>,
-    /// Whether the watch tells of changes.
-    pub(crate) watches: AtomicBool,
     warned: AtomicBool,
 }
 
+impl Deref for Shared {
+    type Target = ThreadState;
+
+    fn deref(&self) -> &ThreadState {
+        &self.thread
+    }
+}
+
 impl Shared {
-    pub(crate) fn new(settings: Settings, runtime: Handle) -> Self {
+    pub(crate) fn new(settings: Settings, thread: ThreadState) -> Self {
         Self {
-            api: Api::new(settings, runtime.clone()),
-            clock: Clock::system(),
-            runtime,
+            api: Api::new(settings, thread.runtime.clone()),
+            thread,
             known: Known::default(),
             claims: Claims::default(),
             waiters: Waiters::default(),
             renewals: Semaphore::new(RENEWALS),
-            turns: Mutex::default(),
-            inbox: Mutex::default(),
-            watches: AtomicBool::new(false),
             warned: AtomicBool::new(false),
         }
-    }
-
-    /// Runs a task on the store's thread.
-    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
-        self.runtime.spawn(task).abort_handle()
-    }
-
-    pub(crate) fn now(&self) -> Timestamp {
-        self.clock.now()
     }
 
     pub(crate) fn time(&self) -> &ServerTime {
@@ -88,33 +69,9 @@ impl Shared {
         self.time().least(self.now())
     }
 
-    pub(crate) fn inbox(&self) -> Option<Inbox> {
-        self.inbox.lock().clone()
-    }
-
-    pub(crate) fn set_inbox(&self, inbox: Option<Inbox>) {
-        *self.inbox.lock() = inbox;
-    }
-
-    /// Returns whether a waiter is told of changes.
+    /// Returns whether a waiter is told of changes. The watch opens the inbox.
     pub(crate) fn tells(&self) -> bool {
-        self.watches.load(Ordering::Acquire) && self.inbox.lock().is_some()
-    }
-
-    /// Waits until no other call works on a claim.
-    pub(crate) async fn turn(&self, owner: OwnerId, until: Timestamp) -> Result<OwnedMutexGuard<()>> {
-        let turn = {
-            let mut turns = self.turns.lock();
-            if turns.len() >= TURNS {
-                turns.retain(|_, turn| Arc::strong_count(turn) > 1);
-            }
-            Arc::clone(turns.entry(owner).or_default())
-        };
-        within(until.since(self.now()), turn.lock_owned()).await.ok_or_else(|| {
-            LockError::not_executed(
-                "an earlier request of this claim has no answer yet; the API server is slow or away",
-            )
-        })
+        self.inbox().is_some_and(|inbox| inbox.is_open())
     }
 
     /// Reads a Lease, and notes how it looks.
@@ -131,14 +88,18 @@ impl Shared {
         seen
     }
 
+    /// Returns until when a lock is taken if nobody renews it. `None` if it is free.
+    pub(crate) fn taken_until(&self, seen: &Seen) -> Option<Timestamp> {
+        match seen.standing(None, self.now(), self.time()) {
+            Standing::Taken(until) => Some(until),
+            Standing::Free | Standing::Own => None,
+        }
+    }
+
     /// Plans when the waiters of a lock are woken.
     pub(crate) fn plan(&self, name: &str) {
         let (Some(seen), Some((own, since))) = (self.known.get(name), self.waiters.of(name)) else { return };
-        let now = self.now();
-        let from = match seen.standing(None, now, self.time()) {
-            Standing::Taken(until) => until,
-            Standing::Free | Standing::Own => now,
-        };
+        let from = self.taken_until(&seen).unwrap_or_else(|| self.now());
         let waits = seen.record.map(|record| waits(record.notes(), self.server_now())).unwrap_or_default();
         let ahead = waits.iter().filter(|wait| wait.since < since && !own.contains(&wait.owner)).count();
         self.waiters.plan(name, from, ahead);
@@ -147,12 +108,7 @@ impl Shared {
     /// Describes what is in the way of a claim, as far as this process has seen it.
     pub(crate) fn in_the_way(&self, seen: &Seen) -> Holder {
         let Some(record) = &seen.record else { return Holder::unseen() };
-        let now = self.now();
-        let left = match seen.standing(None, now, self.time()) {
-            Standing::Taken(until) => until.since(now),
-            Standing::Free | Standing::Own => Duration::ZERO,
-        };
-        self.holder(record, left)
+        self.holder(record, self.taken_until(seen).map_or(Duration::ZERO, |until| until.since(self.now())))
     }
 
     /// Describes the holder in a record, whose lease runs for `left` if this process is not its holder.

@@ -1,17 +1,18 @@
 //! The contract of a store, over the calls.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
+use lock_store::thread::StoreThread;
 use lock_store::types::options::command_timeout;
 use lock_store::{
     AcquireRequest, Attempt, Capabilities, Claim, Doctor, DoneMark, DoneMarks, Freed, Holder, Inbox, Inspector,
     JobRecord, JobRecords, JobVersion, LockBackend, LockError, LockKey, Release, Renewal, Result,
 };
 
-use crate::calls::{beside, release, renew};
+use crate::calls::{acquire, beside, release, renew};
 use crate::names::lease_of;
-use crate::runner::Runner;
+use crate::runner::attend;
 use crate::shared::Shared;
 use crate::url::Settings;
 
@@ -40,13 +41,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Clones are one store with one watch.
 #[derive(Clone, Debug)]
 pub struct Kubernetes {
-    inner: Arc<Inner>,
-}
-
-#[derive(Debug)]
-struct Inner {
-    settings: Settings,
-    runner: OnceLock<Runner>,
+    pub(crate) thread: Arc<StoreThread<Shared>>,
 }
 
 impl Kubernetes {
@@ -62,17 +57,7 @@ impl Kubernetes {
     ///
     /// [`LockErrorKind::Misconfigured`](lock_store::LockErrorKind::Misconfigured) for a URL that cannot be understood.
     pub fn new(url: &str) -> Result<Self> {
-        Ok(Self { inner: Arc::new(Inner { settings: Settings::read(url)?, runner: OnceLock::new() }) })
-    }
-
-    /// Returns the thread of the store, which the first call starts.
-    pub(crate) fn runner(&self) -> Result<&Runner> {
-        let Inner { settings, runner } = &*self.inner;
-        if runner.get().is_none() {
-            // Another thread may have been first.
-            drop(runner.set(Runner::start(settings.clone())?));
-        }
-        runner.get().ok_or_else(|| LockError::not_executed("the thread for Kubernetes was not started"))
+        Ok(Self { thread: Arc::new(StoreThread::new(Settings::read(url)?)) })
     }
 }
 
@@ -89,44 +74,39 @@ impl LockBackend for Kubernetes {
     }
 
     async fn drive(&self, inbox: Inbox) -> LockError {
-        match self.runner() {
-            Ok(runner) => runner.attend(&inbox).await,
+        match self.thread.shared() {
+            Ok(shared) => attend(shared, &inbox).await,
             Err(error) => error,
         }
     }
 
     async fn ping(&self) -> Result<()> {
         let ask = |shared: Arc<Shared>, until| async move { shared.api.ping(until).await };
-        self.runner()?.ask_within(CALL, ask).await
+        self.thread.ask_within(CALL, ask).await
     }
 
     fn node(&self, _: u16) -> &str {
-        &self.inner.settings.node
+        &self.thread.settings.node
     }
 
     async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
         let claim = &request.claim;
         if claim.mode.is_shared() {
-            return Err(LockError::misconfigured(
-                "Kubernetes gives exclusive locks only, and no readers and no permits; take an exclusive lock, or share on Redis",
-            )
-            .with_key(&claim.key));
+            return Err(claim.mode.unknown_to_store().with_key(&claim.key));
         }
-        self.runner()?.acquire(request.clone()).await
+        self.thread.acquire(request, acquire::acquire).await
     }
 
     fn is_contended(&self, key: &LockKey) -> bool {
-        let contended = |runner: &Runner| runner.shared.waiters.is_contended(&lease_of(key), runner.shared.now());
-        self.inner.runner.get().is_some_and(contended)
+        let contended = |shared: &Arc<Shared>| shared.waiters.is_contended(&lease_of(key), shared.now());
+        self.thread.started().is_some_and(contended)
     }
 
     async fn renew(&self, one_lane: &[Claim]) -> Vec<Result<Renewal>> {
-        let (claims, bound) = (one_lane.to_vec(), renew::bound(one_lane));
+        let claims = one_lane.to_vec();
+        // Renewals have a time limit of their own, which is shorter.
         let ask = |shared: Arc<Shared>, _| async move { Ok(renew::renew(&shared, &claims).await) };
-        let renewed = match self.runner() {
-            Ok(runner) => runner.ask_within(2 * bound, ask).await,
-            Err(error) => Err(error),
-        };
+        let renewed = self.thread.ask_within(2 * CALL, ask).await;
         renewed.unwrap_or_else(|error| vec![Err(error); one_lane.len()])
     }
 
@@ -136,7 +116,7 @@ impl LockBackend for Kubernetes {
             let _turn = shared.turn(release.claim.owner, until).await?;
             release::release(&shared, &release, until).await.map_err(|error| error.with_key(&release.claim.key))
         };
-        self.runner()?.ask_within(bound, ask).await
+        self.thread.ask_within(bound, ask).await
     }
 
     async fn withdraw(&self, claim: &Claim) -> Result<Freed> {
@@ -145,8 +125,7 @@ impl LockBackend for Kubernetes {
 
     async fn holder(&self, key: &LockKey) -> Result<Option<Holder>> {
         let key = key.clone();
-        let ask = |shared: Arc<Shared>, until| async move { beside::holder(&shared, &key, until).await };
-        self.runner()?.ask_within(CALL, ask).await
+        self.thread.ask_within(CALL, |shared, until| beside::holder(shared, key, until)).await
     }
 
     lock_store::has_parts! { jobs: JobRecords, marks: DoneMarks, inspector: Inspector, doctor: Doctor }
@@ -155,30 +134,23 @@ impl LockBackend for Kubernetes {
 impl JobRecords for Kubernetes {
     async fn last_run(&self, key: &LockKey) -> Result<Option<JobRecord>> {
         let key = key.clone();
-        let ask = |shared: Arc<Shared>, until| async move { beside::last_run(&shared, &key, until).await };
-        self.runner()?.ask_within(CALL, ask).await
+        self.thread.ask_within(CALL, |shared, until| beside::last_run(shared, key, until)).await
     }
 }
 
 impl DoneMarks for Kubernetes {
     async fn done(&self, key: &LockKey, version: &JobVersion) -> Result<Option<DoneMark>> {
         let (key, version) = (key.clone(), version.clone());
-        let ask = |shared: Arc<Shared>, until| async move { beside::done(&shared, &key, &version, until).await };
-        self.runner()?.ask_within(CALL, ask).await
+        self.thread.ask_within(CALL, |shared, until| beside::done(shared, key, version, until)).await
     }
 
     async fn mark_done(&self, claim: &Claim, version: &JobVersion, keep: Option<Duration>) -> Result<bool> {
         let mark = (claim.clone(), version.clone(), keep);
-        let ask = |shared: Arc<Shared>, until| async move {
-            let _turn = shared.turn(mark.0.owner, until).await?;
-            beside::mark_done(&shared, &mark, until).await
-        };
-        self.runner()?.ask_within(CALL, ask).await
+        self.thread.ask_within(CALL, |shared, until| beside::mark_done(shared, mark, until)).await
     }
 
     async fn forget_done(&self, key: &LockKey, version: &JobVersion) -> Result<bool> {
         let (key, version) = (key.clone(), version.clone());
-        let ask = |shared: Arc<Shared>, until| async move { beside::forget_done(&shared, &key, &version, until).await };
-        self.runner()?.ask_within(CALL, ask).await
+        self.thread.ask_within(CALL, |shared, until| beside::forget_done(shared, key, version, until)).await
     }
 }

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use lock_store::types::url::StoreUrl;
 use lock_store::{LockError, Result};
 
+use crate::names::is_label;
+
 const SHAPE: &str = "write kubernetes://context/namespace, or kubernetes:///namespace, or in a pod kubernetes:/// for its own namespace";
 
 /// The settings of a URL.
@@ -44,7 +46,7 @@ impl Settings {
         // A context may have a slash in its name, which is percent-encoded.
         let (context, namespace) = url.address.split_once('/').unwrap_or((&url.address, ""));
         let (context, namespace) = (decode(context)?, namespace.trim_end_matches('/'));
-        if !namespace.is_empty() && !is_label(namespace) {
+        if !namespace.is_empty() && !(is_label(namespace) && namespace.len() <= 63) {
             return Err(bad("a namespace has at most 63 letters a to z, digits and hyphens"));
         }
         let named = [context.as_str(), namespace].into_iter().filter(|name| !name.is_empty());
@@ -61,26 +63,13 @@ fn bad(what: &str) -> LockError {
     LockError::misconfigured(format!("the URL of Kubernetes cannot be read: {what}; {SHAPE}"))
 }
 
-fn is_label(text: &str) -> bool {
-    let is_plain = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
-    text.len() <= 63
-        && text.bytes().all(|c| is_plain(c) || c == b'-')
-        && text.bytes().next().is_some_and(is_plain)
-        && text.bytes().next_back().is_some_and(is_plain)
-}
-
 fn decode(text: &str) -> Result<String> {
-    let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
-    while let [first, after @ ..] = rest {
-        rest = after;
-        if *first != b'%' {
-            bytes.push(*first);
-            continue;
-        }
-        let digits = after.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
-        let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+    let mut parts = text.split('%');
+    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
+    for part in parts {
+        let byte = part.get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
         bytes.push(byte.ok_or_else(|| bad("behind a % there must be two hexadecimal digits"))?);
-        rest = &after[2..];
+        bytes.extend_from_slice(&part.as_bytes()[2..]);
     }
     String::from_utf8(bytes).map_err(|_| bad("a percent-encoded part is not UTF-8"))
 }

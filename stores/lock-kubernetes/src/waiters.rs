@@ -75,7 +75,8 @@ pub(crate) struct Due {
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
     lines: Mutex<HashMap<String, Line>>,
-    changed: Notify,
+    /// Notified when a plan has changed.
+    pub(crate) changed: Notify,
 }
 
 impl Waiters {
@@ -153,11 +154,6 @@ impl Waiters {
             due.next = line.due.map_or(due.next, |at| due.next.min(at));
         }
         due
-    }
-
-    /// Waits until a plan has changed.
-    pub(crate) async fn changed(&self) {
-        self.changed.notified().await;
     }
 
     /// Notes that an update lost against another one.

@@ -3,19 +3,18 @@
 //! The watch is a hint. A waiter that hears nothing asks by itself, and no lock is taken by what the watch says alone.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use http_body_util::BodyExt;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::client::Body;
 use kube::core::WatchEvent;
+use lock_store::thread::{sleep, within};
 use lock_store::types::system::backoff::Backoff;
 use lock_store::types::system::clock::jitter;
 use lock_store::{LockError, LockErrorKind, Notice, Result, Timestamp};
 
 use crate::calls::wait::announce;
-use crate::connection::{sleep, within};
 use crate::data::revocation;
 use crate::record::Record;
 use crate::shared::Shared;
@@ -32,13 +31,12 @@ const BEGIN: Duration = Duration::from_secs(5);
 /// How long one event may be. A Lease has at most 256 KiB of annotations.
 const LONGEST: usize = 4 << 20;
 
-/// Why a watch has ended.
+/// Why a watch has ended without an error.
 enum Ended {
     /// The server ends each watch after a while. The next one begins behind the last event.
     InTime,
     /// The server does not know the changes since the last event any more (410). The next one begins with the present state.
     Compacted,
-    Failed(LockError),
 }
 
 /// The place in the changes of the namespace.
@@ -55,24 +53,20 @@ pub(crate) async fn watch(shared: Arc<Shared>) {
     let mut place = Place { version: String::new(), began: shared.now() };
     let mut is_up = None;
     loop {
-        let ended = one(&shared, &mut place, &mut is_up).await;
-        let error = match ended {
-            Ok(Ended::InTime) => {
-                pause.reset();
-                continue;
-            }
+        match one(&shared, &mut place, &mut is_up).await {
+            Ok(Ended::InTime) => pause.reset(),
             Ok(Ended::Compacted) => {
                 tracing::debug!(
                     "the API server does not know older changes any more; the watch begins with the present state"
                 );
                 place.version.clear();
                 sleep(pause.pause()).await;
-                continue;
             }
-            Ok(Ended::Failed(error)) | Err(error) => error,
-        };
-        tell(&shared, &mut is_up, false, Some(&error));
-        sleep(pause.long_pause()).await;
+            Err(error) => {
+                tell(&shared, &mut is_up, false, Some(&error));
+                sleep(pause.long_pause()).await;
+            }
+        }
     }
 }
 
@@ -88,7 +82,6 @@ fn tell(shared: &Shared, before: &mut Option<bool>, up: bool, error: Option<&Loc
         Some(error) => tracing::debug!(%error, "the watch of Leases has ended; waiters poll until it is back"),
         None => {}
     }
-    shared.watches.store(up, Ordering::Release);
     if let Some(inbox) = shared.inbox() {
         inbox.set_open(up);
         inbox.notice(&Notice::Connection { node: &shared.api.settings.node, up });
@@ -115,50 +108,45 @@ async fn one(shared: &Arc<Shared>, place: &mut Place, is_up: &mut Option<bool>) 
     let (mut body, mut line): (Body, Vec<u8>) = (answer.into_body(), Vec::new());
     loop {
         let frame = match within(ends.since(shared.now()), body.frame()).await {
-            None => return Ok(Ended::Failed(LockError::unavailable("the watch was silent for too long"))),
+            None => return Err(LockError::unavailable("the watch was silent for too long")),
             Some(None) => return Ok(Ended::InTime),
-            Some(Some(Err(error))) => {
-                return Ok(Ended::Failed(LockError::unavailable("the watch was cut").with_source(error)));
-            }
+            Some(Some(Err(error))) => return Err(LockError::unavailable("the watch was cut").with_source(error)),
             Some(Some(Ok(frame))) => frame,
         };
         let Ok(data) = frame.into_data() else { continue };
         for piece in data.split_inclusive(|byte| *byte == b'\n') {
             line.extend_from_slice(piece);
             if line.ends_with(b"\n") {
-                if let Some(ended) = event(shared, place, &line) {
+                if let Some(ended) = event(shared, place, &line)? {
                     return Ok(ended);
                 }
                 line.clear();
             }
         }
         if line.len() > LONGEST {
-            return Ok(Ended::Failed(LockError::unavailable("an event of the watch is longer than any Lease")));
+            return Err(LockError::unavailable("an event of the watch is longer than any Lease"));
         }
     }
 }
 
 /// Works on one event. Returns why the watch has ended, if it has.
-fn event(shared: &Arc<Shared>, place: &mut Place, line: &[u8]) -> Option<Ended> {
+fn event(shared: &Arc<Shared>, place: &mut Place, line: &[u8]) -> Result<Option<Ended>> {
     if line.trim_ascii().is_empty() {
-        return None;
+        return Ok(None);
     }
     let (lease, is_deleted) = match serde_json::from_slice::<WatchEvent<Lease>>(line) {
         Ok(WatchEvent::Added(lease) | WatchEvent::Modified(lease)) => (lease, false),
         Ok(WatchEvent::Deleted(lease)) => (lease, true),
         Ok(WatchEvent::Bookmark(mark)) => {
             place.version = mark.metadata.resource_version;
-            return None;
+            return Ok(None);
         }
-        Ok(WatchEvent::Error(status)) if status.code == 410 => return Some(Ended::Compacted),
+        Ok(WatchEvent::Error(status)) if status.code == 410 => return Ok(Some(Ended::Compacted)),
         Ok(WatchEvent::Error(status)) => {
             let text = format!("the API server has ended the watch ({}): {}", status.code, status.message);
-            return Some(Ended::Failed(LockError::unavailable(text)));
+            return Err(LockError::unavailable(text));
         }
-        Err(error) => {
-            let error = LockError::unavailable("an event of the watch cannot be read").with_source(error);
-            return Some(Ended::Failed(error));
-        }
+        Err(error) => return Err(LockError::unavailable("an event of the watch cannot be read").with_source(error)),
     };
     if let Some(version) = &lease.metadata.resource_version {
         place.version.clone_from(version);
@@ -166,7 +154,7 @@ fn event(shared: &Arc<Shared>, place: &mut Place, line: &[u8]) -> Option<Ended> 
     if let Ok(record) = Record::of(lease) {
         hear(shared, place, record, is_deleted);
     }
-    None
+    Ok(None)
 }
 
 /// Notes how a Lease looks now, tells a holder that has lost it, and wakes waiters.
@@ -208,12 +196,12 @@ pub(crate) async fn wake(shared: Arc<Shared>) {
         for (name, waiter) in due.announced {
             let seen = shared.known.get(&name).and_then(|seen| seen.record);
             if let Some(key) = seen.and_then(|record| record.key()) {
-                shared.spawn(announce(Arc::clone(&shared), key, waiter));
+                shared.runtime.spawn(announce(Arc::clone(&shared), key, waiter));
             }
         }
         tokio::select! {
             () = shared.clock.sleep_until(due.next) => {}
-            () = shared.waiters.changed() => {}
+            () = shared.waiters.changed.notified() => {}
         }
     }
 }

@@ -8,6 +8,8 @@
 #[doc(hidden)]
 pub mod contract;
 #[doc(hidden)]
+pub mod thread;
+#[doc(hidden)]
 pub mod types;
 
 #[doc(hidden)]

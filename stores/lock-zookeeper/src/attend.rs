@@ -27,7 +27,7 @@ pub(crate) async fn open_when_wanted(shared: Arc<Shared>, place: fn(&Shared) -> 
                 shared.note_time(session.began.0, session.began.1);
                 let session = Arc::new(session);
                 slot.known.send_replace(Known::Open(Arc::clone(&session)));
-                shared.spawn(attend(Arc::clone(&shared), place, session));
+                shared.runtime.spawn(attend(Arc::clone(&shared), place, session));
             }
             Err(error) => drop(slot.known.send_replace(Known::Failed(error))),
         }

@@ -24,8 +24,7 @@ impl Doctor for ZooKeeper {
             }
             Ok(findings)
         };
-        let examined = async { self.runner()?.ask_within(CALL, examine).await };
-        examined.await.unwrap_or_else(|error| vec![without(&error)])
+        self.thread.ask_within(CALL, examine).await.unwrap_or_else(|error| vec![without(&error)])
     }
 }
 

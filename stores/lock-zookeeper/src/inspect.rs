@@ -40,7 +40,7 @@ impl ZooKeeper {
             shared.write(&session).await.map_err(of_request)?;
             ask(Arc::clone(&shared), session).await
         };
-        self.runner()?.ask_within(LOOK, look).await
+        self.thread.ask_within(LOOK, look).await
     }
 }
 

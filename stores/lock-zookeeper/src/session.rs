@@ -23,6 +23,7 @@ use crate::names::Paths;
 use crate::url::Settings;
 
 pub(crate) use banner::{number, versions};
+pub(crate) use lock_store::thread::{sleep, within};
 
 /// How long it may take to open a session, over all servers. The callers wait only as long as their own time-outs allow.
 const OPEN: Duration = Duration::from_secs(5);
@@ -159,16 +160,4 @@ pub(crate) fn lasting(settings: &Settings) -> CreateOptions<'static> {
 /// Makes a directory and those above it.
 pub(crate) async fn make(client: &Client, settings: &Settings, path: &str) -> Answer<()> {
     client.mkdir(path, &lasting(settings)).await
-}
-
-pub(crate) async fn within<F: Future>(time: Duration, future: F) -> Option<F::Output> {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "runs on the store's own runtime, or the keeper's, which have timers"
-    )]
-    tokio::time::timeout(time, future).await.ok()
-}
-
-pub(crate) async fn sleep(time: Duration) {
-    within(time, std::future::pending::<()>()).await;
 }

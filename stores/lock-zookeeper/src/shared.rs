@@ -1,26 +1,22 @@
 //! The state that the calls of a store share.
 
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
+use lock_store::thread::ThreadState;
 use lock_store::types::system::sync::Mutex;
-use lock_store::{Clock, FencingToken, Holder, Inbox, LockError, LockKey, OwnerId, Result, Timestamp};
-use tokio::runtime::Handle;
-use tokio::sync::watch;
-use tokio::task::AbortHandle;
+use lock_store::{FencingToken, Holder, LockError, LockKey, Result, Timestamp};
 use zookeeper_client::{Error, Stat};
 
 use crate::data::{ClaimData, KeptData, between};
 use crate::error::{Answer, foreign, of_request};
 use crate::names::{KeyHash, Line, Paths};
 use crate::places::{Known, Places};
-use crate::session::{Session, lasting, make_beat, sleep, within};
+use crate::session::{Session, lasting, make_beat, sleep};
 use crate::slot::Slot;
 use crate::url::Settings;
-
-/// How many claims may be worked on without waiting for one another. Two claims of one number take turns.
-const TURNS: usize = 256;
 
 /// For how long a lock counts as contended after it was found taken, and how many are remembered.
 const CONTENDED: Duration = Duration::from_secs(10);
@@ -30,72 +26,42 @@ const MOST: usize = 4096;
 pub(crate) struct Shared {
     pub(crate) settings: Settings,
     pub(crate) paths: Paths,
-    pub(crate) clock: Clock,
-    /// The runtime of the store's thread, on which the client and all calls run.
-    runtime: Handle,
+    thread: ThreadState,
     /// The session of the locks.
     pub(crate) locks: Slot,
     /// The session of everything that may be large: a long answer on the other one would delay renewals.
     pub(crate) looks: Slot,
     pub(crate) places: Places,
-    turns: Vec<tokio::sync::Mutex<()>>,
-    inbox: Mutex<Option<Inbox>>,
     /// A time of the server's clock, and when the request was sent that it answered.
     server_time: Mutex<(Timestamp, i64)>,
     contended: Mutex<HashMap<LockKey, Timestamp>>,
-    /// Each call that is worked on has a receiver.
-    pub(crate) in_flight: watch::Sender<()>,
+}
+
+impl Deref for Shared {
+    type Target = ThreadState;
+
+    fn deref(&self) -> &ThreadState {
+        &self.thread
+    }
 }
 
 impl Shared {
-    pub(crate) fn new(settings: Settings, runtime: Handle) -> Self {
+    pub(crate) fn new(settings: Settings, thread: ThreadState) -> Self {
         Self {
             paths: Paths::new(settings.root.clone()),
             settings,
-            clock: Clock::system(),
-            runtime,
+            thread,
             locks: Slot::new(false),
             looks: Slot::new(true),
             places: Places::default(),
-            turns: (0..TURNS).map(|_| tokio::sync::Mutex::default()).collect(),
-            inbox: Mutex::default(),
             server_time: Mutex::new((Timestamp::from_nanos(0), 0)),
             contended: Mutex::default(),
-            in_flight: watch::Sender::new(()),
         }
-    }
-
-    /// Runs a task on the store's thread.
-    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
-        self.runtime.spawn(task).abort_handle()
-    }
-
-    pub(crate) fn now(&self) -> Timestamp {
-        self.clock.now()
     }
 
     /// Returns the session of the locks.
     pub(crate) async fn session(&self, until: Timestamp) -> Result<Arc<Session>> {
         self.locks.session(&self.settings, &self.clock, until).await
-    }
-
-    /// Waits until no other call works on a claim.
-    pub(crate) async fn turn(&self, owner: OwnerId, until: Timestamp) -> Result<tokio::sync::MutexGuard<'_, ()>> {
-        let [first, second, ..] = owner.digits();
-        let turn = &self.turns[(usize::from(first) * 31 + usize::from(second)) % TURNS];
-        within(until.since(self.now()), turn.lock()).await.ok_or_else(|| {
-            LockError::not_executed(
-                "an earlier request of this claim has no answer yet; ZooKeeper is slow or cannot be reached",
-            )
-        })
-    }
-
-    pub(crate) fn inbox(&self) -> Option<Inbox> {
-        self.inbox.lock().clone()
-    }
-
-    pub(crate) fn set_inbox(&self, inbox: Option<Inbox>) {
-        *self.inbox.lock() = inbox;
     }
 
     /// Ends the claims of a session that has ended, before there is another one.
@@ -266,15 +232,6 @@ impl Shared {
     }
 }
 
-/// The floor that a caller may ask for: more would leave too little room in 64 bits.
-pub(crate) fn check_floor(floor: FencingToken, key: &LockKey) -> Result<()> {
-    if floor.get() > FencingToken::PLAIN.get() / 2 * 3 {
-        let text = "the newest token known leaves too little room for further ones; find out which program stored it";
-        return Err(LockError::misconfigured(text).with_key(key));
-    }
-    Ok(())
-}
-
 fn read_base(data: &[u8], path: &str) -> Result<u64> {
     let read = std::str::from_utf8(data).ok().and_then(|text| text.parse().ok());
     read.ok_or_else(|| {
@@ -296,17 +253,13 @@ pub(crate) fn since(millis: i64) -> Option<std::time::SystemTime> {
 
 #[cfg(test)]
 mod tests {
-    use lock_store::{FencingToken, LockKey};
+    use lock_store::FencingToken;
 
-    use super::{check_floor, read_base};
+    use super::read_base;
 
     #[test]
-    fn nonsense_is_no_floor_and_no_base() {
-        let key = LockKey::new("k").unwrap();
-        let plain = FencingToken::PLAIN.get();
-        assert!(check_floor(FencingToken::new(plain + plain / 2), &key).is_ok());
-        assert!(check_floor(FencingToken::new(u64::MAX), &key).is_err());
-        assert_eq!(read_base(b"4611686018427387904", "/base"), Ok(plain));
+    fn nonsense_is_no_base() {
+        assert_eq!(read_base(b"4611686018427387904", "/base"), Ok(FencingToken::PLAIN.get()));
         assert!(read_base(b"", "/base").is_err() && read_base(b"\xff", "/base").is_err());
     }
 }

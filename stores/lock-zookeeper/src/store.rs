@@ -1,18 +1,18 @@
 //! The contract of a store, over the calls.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::LockGuard;
+use lock_store::thread::StoreThread;
 use lock_store::types::options::command_timeout;
 use lock_store::{
     AcquireRequest, Attempt, Capabilities, Claim, Doctor, DoneMark, DoneMarks, Freed, Holder, Inbox, Inspector,
-    JobRecord, JobRecords, JobVersion, LockBackend, LockError, LockKey, MemberList, QuorumMember, Release, Renewal,
-    Result, Vote,
+    JobRecord, JobRecords, JobVersion, LockBackend, LockError, LockKey, QuorumMember, Release, Renewal, Result, Vote,
 };
 
 use crate::calls::{acquire, beside, release, renew, vote};
-use crate::runner::Runner;
+use crate::runner::attend;
 use crate::shared::Shared;
 use crate::url::Settings;
 
@@ -37,13 +37,7 @@ pub(crate) const CALL: Duration = Duration::from_secs(5);
 /// Clones are one store with one session.
 #[derive(Clone, Debug)]
 pub struct ZooKeeper {
-    inner: Arc<Inner>,
-}
-
-#[derive(Debug)]
-struct Inner {
-    settings: Settings,
-    runner: OnceLock<Runner>,
+    pub(crate) thread: Arc<StoreThread<Shared>>,
 }
 
 impl ZooKeeper {
@@ -53,7 +47,7 @@ impl ZooKeeper {
     ///
     /// [`LockErrorKind::Misconfigured`](lock_core::LockErrorKind::Misconfigured) for a URL that cannot be understood.
     pub fn new(url: &str) -> Result<Self> {
-        Ok(Self { inner: Arc::new(Inner { settings: Settings::read(url)?, runner: OnceLock::new() }) })
+        Ok(Self { thread: Arc::new(StoreThread::new(Settings::read(url)?)) })
     }
 
     /// Names the node of a held lock, for a check in your own `multi` with ZooKeeper.
@@ -69,21 +63,10 @@ impl ZooKeeper {
     /// [`LockErrorKind::Misconfigured`](lock_core::LockErrorKind::Misconfigured) if the guard belongs to another store.
     pub fn pin(&self, guard: &LockGuard) -> Result<String> {
         guard.ensure_held()?;
-        let runner = self.inner.runner.get();
-        let path = runner.and_then(|runner| runner.shared.places.holding(guard.key(), guard.token()));
+        let path = self.thread.started().and_then(|shared| shared.places.holding(guard.key(), guard.token()));
         path.ok_or_else(|| {
             LockError::misconfigured("this store did not grant the lock of the guard").with_key(guard.key())
         })
-    }
-
-    /// Returns the thread of the store, which the first call starts.
-    pub(crate) fn runner(&self) -> Result<&Runner> {
-        let Inner { settings, runner } = &*self.inner;
-        if runner.get().is_none() {
-            // Another thread may have been first.
-            drop(runner.set(Runner::start(settings.clone())?));
-        }
-        runner.get().ok_or_else(|| LockError::not_executed("the session with ZooKeeper was not opened"))
     }
 }
 
@@ -99,41 +82,38 @@ impl LockBackend for ZooKeeper {
     }
 
     async fn drive(&self, inbox: Inbox) -> LockError {
-        match self.runner() {
-            Ok(runner) => runner.attend(&inbox).await,
+        match self.thread.shared() {
+            Ok(shared) => attend(shared, &inbox).await,
             Err(error) => error,
         }
     }
 
     async fn ping(&self) -> Result<()> {
         let ask = |shared: Arc<Shared>, until| async move { shared.session(until).await.map(drop) };
-        self.runner()?.ask_within(CALL, ask).await
+        self.thread.ask_within(CALL, ask).await
     }
 
     fn node(&self, _: u16) -> &str {
-        &self.inner.settings.hosts
+        &self.thread.settings.hosts
     }
 
     async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
         let claim = &request.claim;
         if claim.mode.is_shared() {
-            return Err(LockError::misconfigured(
-                "ZooKeeper gives exclusive locks only, and no readers and no permits; take an exclusive lock, or share on Redis",
-            )
-            .with_key(&claim.key));
+            return Err(claim.mode.unknown_to_store().with_key(&claim.key));
         }
-        self.runner()?.acquire(request.clone(), acquire::acquire).await
+        self.thread.acquire(request, acquire::acquire).await
     }
 
     fn is_contended(&self, key: &LockKey) -> bool {
-        self.inner.runner.get().is_some_and(|runner| runner.shared.is_contended(key))
+        self.thread.started().is_some_and(|shared| shared.is_contended(key))
     }
 
     async fn renew(&self, one_lane: &[Claim]) -> Vec<Result<Renewal>> {
-        let renewed = match self.runner() {
-            Ok(runner) => runner.ask(renew::renew(Arc::clone(&runner.shared), one_lane.to_vec())).await,
-            Err(error) => Err(error),
-        };
+        let claims = one_lane.to_vec();
+        // Renewals have a time limit of their own, which is shorter.
+        let ask = |shared: Arc<Shared>, _| async move { Ok(renew::renew(shared, claims).await) };
+        let renewed = self.thread.ask_within(2 * CALL, ask).await;
         renewed.unwrap_or_else(|error| vec![Err(error); one_lane.len()])
     }
 
@@ -143,7 +123,7 @@ impl LockBackend for ZooKeeper {
             let _turn = shared.turn(release.claim.owner, until).await?;
             release::release(&shared, &release, until).await.map_err(|error| error.with_key(&release.claim.key))
         };
-        self.runner()?.ask_within(bound, ask).await
+        self.thread.ask_within(bound, ask).await
     }
 
     async fn withdraw(&self, claim: &Claim) -> Result<Freed> {
@@ -152,7 +132,7 @@ impl LockBackend for ZooKeeper {
 
     async fn holder(&self, key: &LockKey) -> Result<Option<Holder>> {
         let key = key.clone();
-        self.runner()?.ask_within(CALL, |shared, until| beside::holder(shared, key, until)).await
+        self.thread.ask_within(CALL, |shared, until| beside::holder(shared, key, until)).await
     }
 
     lock_store::has_parts! { jobs: JobRecords, marks: DoneMarks, inspector: Inspector, doctor: Doctor, member: QuorumMember }
@@ -160,16 +140,7 @@ impl LockBackend for ZooKeeper {
 
 impl QuorumMember for ZooKeeper {
     async fn vote(&self, request: &AcquireRequest) -> Result<Vote> {
-        self.runner()?.acquire(request.clone(), vote::vote).await
-    }
-
-    async fn remember(&self, _: Option<&MemberList>, _: Duration) -> Result<Vec<MemberList>> {
-        Ok(Vec::new())
-    }
-
-    /// Nothing to declare: the servers keep what they have answered.
-    async fn vouch(&self) -> Result<()> {
-        Ok(())
+        self.thread.acquire(request, vote::vote).await
     }
 }
 
@@ -180,23 +151,23 @@ impl JobRecords for ZooKeeper {
             let session = shared.session(until).await?;
             beside::last_run(&shared, &session, &key).await
         };
-        self.runner()?.ask_within(CALL, ask).await
+        self.thread.ask_within(CALL, ask).await
     }
 }
 
 impl DoneMarks for ZooKeeper {
     async fn done(&self, key: &LockKey, version: &JobVersion) -> Result<Option<DoneMark>> {
         let (key, version) = (key.clone(), version.clone());
-        self.runner()?.ask_within(CALL, |shared, until| beside::done(shared, key, version, until)).await
+        self.thread.ask_within(CALL, |shared, until| beside::done(shared, key, version, until)).await
     }
 
     async fn mark_done(&self, claim: &Claim, version: &JobVersion, keep: Option<Duration>) -> Result<bool> {
         let mark = (claim.clone(), version.clone(), keep);
-        self.runner()?.ask_within(CALL, |shared, until| beside::mark_done(shared, mark, until)).await
+        self.thread.ask_within(CALL, |shared, until| beside::mark_done(shared, mark, until)).await
     }
 
     async fn forget_done(&self, key: &LockKey, version: &JobVersion) -> Result<bool> {
         let (key, version) = (key.clone(), version.clone());
-        self.runner()?.ask_within(CALL, |shared, until| beside::forget_done(shared, key, version, until)).await
+        self.thread.ask_within(CALL, |shared, until| beside::forget_done(shared, key, version, until)).await
     }
 }

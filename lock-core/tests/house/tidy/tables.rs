@@ -41,7 +41,7 @@ pub(super) const TABLES: &[Layers] = &[
             &["lib"],
         ],
     },
-    Layers { source: STORE, within: "", modules: &[&["types"], &["contract"], &["lib"]] },
+    Layers { source: STORE, within: "", modules: &[&["types"], &["contract"], &["thread"], &["lib"]] },
     Layers {
         source: STORE,
         within: "types",
@@ -344,9 +344,9 @@ pub(super) const TABLES: &[Layers] = &[
         source: KUBERNETES,
         within: "",
         modules: &[
-            &["error", "names", "server_time", "url"],
-            &["connection", "data", "waiters"],
-            &["record"],
+            &["error", "names", "server_time"],
+            &["data", "url", "waiters"],
+            &["connection", "record"],
             &["api", "held", "known"],
             &["shared"],
             &["calls"],

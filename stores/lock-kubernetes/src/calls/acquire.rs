@@ -5,18 +5,16 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::coordination::v1::Lease;
+use lock_store::thread::LAST;
 use lock_store::{AcquireRequest, Attempt, Claim, LockError, LockErrorKind, Release, Result, Timestamp};
 
-use crate::api::Written;
 use crate::calls::change::{TRIES, never_quiet};
 use crate::calls::release::release;
 use crate::calls::wait::withdraw;
-use crate::held::Based;
 use crate::known::{Seen, Standing};
 use crate::names::lease_of;
-use crate::record::{Record, check_floor, created};
-use crate::shared::{LAST, Shared, check_key};
+use crate::record::Record;
+use crate::shared::{Shared, check_key};
 
 /// One attempt of a claim.
 struct Attempting<'a> {
@@ -27,20 +25,19 @@ struct Attempting<'a> {
 }
 
 /// Takes the lock before `until`, or says what is in the way.
-pub(crate) async fn acquire(shared: &Arc<Shared>, request: &AcquireRequest, until: Timestamp) -> Result<Attempt> {
-    let claim = &request.claim;
-    check_floor(request.floor, &claim.key)?;
+pub(crate) async fn acquire(shared: Arc<Shared>, request: AcquireRequest, until: Timestamp) -> Result<Attempt> {
+    let (shared, request, claim) = (&shared, &request, &request.claim);
     let attempting = Attempting { shared, request, name: lease_of(&claim.key), until };
     let attempt = attempting.run().await;
-    if matches!(attempt, Ok(Attempt::Granted { .. })) {
-        // Its announcement was removed in the same write.
-        shared.waiters.leave(&attempting.name, claim.owner);
-    } else if !matches!(attempt, Ok(Attempt::Queued { .. }))
-        && shared.waiters.leave(&attempting.name, claim.owner) == Some(true)
-    {
-        shared.spawn(withdraw(Arc::clone(shared), claim.key.clone(), claim.owner));
+    let is_granted = matches!(attempt, Ok(Attempt::Granted { .. }));
+    if !matches!(attempt, Ok(Attempt::Queued { .. })) {
+        let was_announced = shared.waiters.leave(&attempting.name, claim.owner) == Some(true);
+        // The write of a grant has removed the announcement.
+        if was_announced && !is_granted {
+            shared.runtime.spawn(withdraw(Arc::clone(shared), claim.key.clone(), claim.owner));
+        }
     }
-    if shared.now() <= until || !matches!(attempt, Ok(Attempt::Granted { .. })) {
+    if shared.now() <= until || !is_granted {
         return attempt;
     }
     // Its caller counts it as not executed from now on.
@@ -65,14 +62,14 @@ impl Attempting<'_> {
         let connection = shared.api.connection(self.until).await?;
         shared.api.check_version(&connection)?;
         let is_settled = shared.claims.unsettled(claim.owner).is_none();
-        if self.request.ticket.is_some() && shared.tells() {
+        if self.may_wait() {
             // Before the Lease is looked at, so that no release goes unheard.
             shared.waiters.enter(&self.name, claim.owner, &self.request.info, (shared.server_now(), shared.now()));
         }
         let mut seen = shared.known.get(&self.name).filter(|_| is_settled);
         if seen.is_none() && is_settled && !self.request.repeated {
             // Most likely there is none, and then one request is enough.
-            match self.create().await {
+            match self.write(None).await {
                 Ok(Some(attempt)) => return Ok(attempt),
                 // A user who may not create a Lease may still use one that an operator has made.
                 Err(error) if error.kind() == LockErrorKind::Misconfigured => {
@@ -98,13 +95,12 @@ impl Attempting<'_> {
             match found.standing(Some(claim.owner), now, shared.time()) {
                 Standing::Taken(_) if is_known && !self.may_rely_on(&found, now) => {}
                 Standing::Taken(_) => return Ok(self.taken(&found)),
-                Standing::Free if self.others_first(now) => return Ok(self.queued(&found)),
+                // Other processes go first, because this one has just had the lock.
+                Standing::Free if self.may_wait() && shared.waiters.yields(&self.name, now) => {
+                    return Ok(self.queued(&found));
+                }
                 Standing::Free | Standing::Own => {
-                    let attempt = match &found.record {
-                        Some(record) => self.update(record).await?,
-                        None => self.create().await?,
-                    };
-                    if let Some(attempt) = attempt {
+                    if let Some(attempt) = self.write(found.record.as_deref()).await? {
                         return Ok(attempt);
                     }
                 }
@@ -118,22 +114,20 @@ impl Attempting<'_> {
         (self.request.ticket.is_some() || self.request.tentative) && self.shared.tells() && found.is_fresh(now)
     }
 
-    /// Returns whether other processes go first, because this one has just had the lock.
-    fn others_first(&self, now: Timestamp) -> bool {
-        let (shared, name) = (self.shared, &self.name);
-        self.request.ticket.is_some() && shared.tells() && shared.waiters.yields(name, now)
+    /// Returns whether the claim may wait, and is told of changes.
+    fn may_wait(&self) -> bool {
+        self.request.ticket.is_some() && self.shared.tells()
     }
 
     fn taken(&self, found: &Seen) -> Attempt {
-        let (shared, name) = (self.shared, &self.name);
-        shared.waiters.saw_another(name, shared.now());
+        self.shared.waiters.saw_another(&self.name, self.shared.now());
         if self.request.tentative {
-            return Attempt::Contended;
+            Attempt::Contended
+        } else if self.may_wait() {
+            self.queued(found)
+        } else {
+            Attempt::Held { holder: self.shared.in_the_way(found) }
         }
-        if self.request.ticket.is_some() && shared.tells() {
-            return self.queued(found);
-        }
-        Attempt::Held { holder: shared.in_the_way(found) }
     }
 
     /// Says that the claim is among the waiters, in no order.
@@ -142,35 +136,23 @@ impl Attempting<'_> {
         Attempt::Queued { holder: self.shared.in_the_way(found) }
     }
 
-    async fn create(&self) -> Result<Option<Attempt>> {
-        let AcquireRequest { claim, info, floor, .. } = self.request;
-        let lease = created(claim, info, *floor, self.shared.server_now())?;
-        self.write(&lease, Based::Nothing).await
-    }
-
-    async fn update(&self, before: &Record) -> Result<Option<Attempt>> {
-        let AcquireRequest { claim, info, floor, .. } = self.request;
-        let lease = before.granted(claim, info, *floor, self.shared.server_now())?;
-        self.write(&lease, Based::Version(before.version)).await
-    }
-
-    /// Writes the claim into the Lease. `None` if another client was first.
-    async fn write(&self, lease: &Lease, based: Based) -> Result<Option<Attempt>> {
-        let (shared, claim) = (self.shared, &self.request.claim);
+    /// Writes the claim into a new Lease, or into the one that was found. `None` if another client was first.
+    async fn write(&self, found: Option<&Record>) -> Result<Option<Attempt>> {
+        let (shared, AcquireRequest { claim, info, floor, .. }) = (self.shared, self.request);
+        let blank = Record::blank(&claim.key);
+        let found = found.unwrap_or(&blank);
+        let lease = found.granted(claim, info, *floor, shared.server_now())?;
         let sent = shared.now();
-        let before = shared.claims.send(claim.owner, based);
-        let written = match based {
-            Based::Nothing => shared.api.create(lease, self.until).await,
-            Based::Version(_) => shared.api.update(lease, self.until).await,
-        };
+        let before = shared.claims.send(claim.owner, found.version);
+        let written = shared.api.write(&lease, self.until).await;
         match (&written, before) {
             // A write after an earlier one without an answer: the Lease is not any more what that one was based on.
             (Err(error), _) if error.is_ambiguous() => {}
             (Err(_), Some(before)) => drop(shared.claims.send(claim.owner, before)),
             (Ok(_), _) | (Err(_), None) => shared.claims.settle(claim.owner),
         }
-        let Written::Done(record) = written? else {
-            if based != Based::Nothing {
+        let Some(record) = written? else {
+            if found.version > 0 {
                 shared.waiters.lost(&self.name, shared.now());
             }
             return Ok(None);

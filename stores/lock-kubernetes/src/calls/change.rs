@@ -5,7 +5,6 @@ use std::sync::Arc;
 use k8s_openapi::api::coordination::v1::Lease;
 use lock_store::{LockError, LockKey, Result, Timestamp};
 
-use crate::api::Written;
 use crate::names::lease_of;
 use crate::record::Record;
 use crate::shared::{Shared, check_key};
@@ -38,7 +37,7 @@ pub(super) async fn change<T>(
         let (lease, answer) = edit(&record, shared.server_now())?;
         let Some(lease) = lease else { return Ok(Some(answer)) };
         let sent = shared.now();
-        if let Written::Done(record) = shared.api.update(&lease, until).await? {
+        if let Some(record) = shared.api.write(&lease, until).await? {
             shared.note(&name, Some(record), sent);
             return Ok(Some(answer));
         }

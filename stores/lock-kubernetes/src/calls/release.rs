@@ -6,13 +6,11 @@ use k8s_openapi::api::coordination::v1::Lease;
 use lock_store::types::system::random;
 use lock_store::{Freed, Release, Result, Timestamp};
 
-use crate::api::Written;
 use crate::calls::change::{TRIES, change, never_quiet};
 use crate::calls::wait::withdraw;
 use crate::data::{FENCE, later, write_job};
-use crate::held::Based;
 use crate::names::lease_of;
-use crate::record::{Record, blank, notes_of};
+use crate::record::{Record, notes_of};
 use crate::shared::Shared;
 
 /// Frees what a claim has, and leaves the waiters. Afterwards no late write of the claim can take the lock.
@@ -23,7 +21,7 @@ pub(crate) async fn release(shared: &Arc<Shared>, release: &Release, until: Time
     let mut known = shared.claims.end(claim.owner);
     let unsettled = shared.claims.unsettled(claim.owner);
     if waited == Some(true) && known.is_none() {
-        shared.spawn(withdraw(Arc::clone(shared), claim.key.clone(), claim.owner));
+        shared.runtime.spawn(withdraw(Arc::clone(shared), claim.key.clone(), claim.owner));
     }
     if waited.is_some() && known.is_none() && unsettled.is_none() {
         return Ok(Freed::NotHeld);
@@ -38,9 +36,7 @@ pub(crate) async fn release(shared: &Arc<Shared>, release: &Release, until: Time
         .await?;
         let is_settled = match freed {
             // A Lease may still be created that has no answer yet, but not beside another one.
-            None if unsettled == Some(Based::Nothing) => {
-                matches!(shared.api.create(&blank(&claim.key), until).await?, Written::Done(_))
-            }
+            None if unsettled == Some(0) => shared.api.write(Record::blank(&claim.key).lease(), until).await?.is_some(),
             _ => true,
         };
         if is_settled {
@@ -73,8 +69,8 @@ fn ended(shared: &Shared, release: &Release, record: &Record, now: i64) -> Lease
 
 /// Returns the write that a late one must lose against. An update without an answer may still come, but only to a Lease that has not
 /// changed since.
-fn fence(record: &Record, based: Based) -> Option<Lease> {
-    if based != Based::Version(record.version) {
+fn fence(record: &Record, based: u64) -> Option<Lease> {
+    if based != record.version {
         return None;
     }
     let mut lease = record.lease().clone();

@@ -1,24 +1,18 @@
 //! Renews claims. Each has its own Lease, and so its own update. They wait for nothing but one another.
 
 use std::sync::Arc;
-use std::time::Duration;
 
+use lock_store::thread::within;
 use lock_store::types::options::command_timeout;
 use lock_store::types::system::together::all;
 use lock_store::{Claim, LockError, Renewal, Result, Timestamp};
 
 use crate::calls::change::{change, never_quiet};
-use crate::connection::within;
 use crate::shared::Shared;
-
-/// Returns how long renewals may take.
-pub(crate) fn bound(claims: &[Claim]) -> Duration {
-    command_timeout(claims.iter().map(|claim| claim.ttl).min().unwrap_or_default())
-}
 
 /// Renews claims. The answers come in their order.
 pub(crate) async fn renew(shared: &Arc<Shared>, claims: &[Claim]) -> Vec<Result<Renewal>> {
-    let bound = bound(claims);
+    let bound = command_timeout(claims.iter().map(|claim| claim.ttl).min().unwrap_or_default());
     let until = shared.now().after(bound);
     all(claims.iter().map(|claim| async move {
         let renewed = within(bound, one(shared, claim, until)).await;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use lock_core::{LockError, Result};
+use lock_store::thread::{sleep, within};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::types::{ToSql, Type};
@@ -294,20 +295,4 @@ impl Session {
 fn stopped_waiting(message: &AsyncMessage) -> bool {
     // The sentence depends on the language of the server.
     matches!(message, AsyncMessage::Notice(notice) if notice.routine() == Some("SyncRepWaitForLSN"))
-}
-
-pub(crate) async fn within<F: Future>(time: Duration, future: F) -> Option<F::Output> {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "runs on the store's own runtime, or the keeper's, which have timers"
-    )]
-    tokio::time::timeout(time, future).await.ok()
-}
-
-async fn sleep(time: Duration) {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "runs on the store's own runtime, or the keeper's, which have timers"
-    )]
-    tokio::time::sleep(time).await;
 }

@@ -8,5 +8,6 @@ mod role;
 pub(crate) mod schema;
 mod tls;
 
-pub(crate) use connection::{Session, within};
+pub(crate) use connection::Session;
+pub(crate) use lock_store::thread::within;
 pub(crate) use open::{Opened, open};

@@ -15,7 +15,7 @@ use crate::error::{Answer, of_request};
 use crate::names::{KeyHash, Line};
 use crate::places::{Known, Place};
 use crate::session::{Session, acls, make, sleep};
-use crate::shared::{Shared, check_floor};
+use crate::shared::Shared;
 
 /// How long a place is kept for a claim that asks again at once, with a ticket.
 const TENTATIVE: Duration = Duration::from_secs(1);
@@ -36,7 +36,6 @@ struct Attempting<'a> {
 /// Takes the lock or a place in its queue before `until`.
 pub(crate) async fn acquire(shared: Arc<Shared>, request: AcquireRequest, until: Timestamp) -> Result<Attempt> {
     let (shared, request, claim) = (&shared, &request, &request.claim);
-    check_floor(request.floor, &claim.key)?;
     let session = &shared.session(until).await?;
     let attempting = Attempting { shared, session, request, hash: KeyHash::of(&claim.key), began: shared.now() };
     let attempt = attempting.run().await;

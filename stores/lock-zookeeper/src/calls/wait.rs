@@ -22,7 +22,7 @@ pub(super) fn tend(shared: &Arc<Shared>, session: &Arc<Session>, owner: OwnerId,
         return;
     }
     let (of, session) = (Arc::clone(shared), Arc::clone(session));
-    let task = shared.spawn(async move {
+    let task = shared.runtime.spawn(async move {
         let mut expiry = std::pin::pin!(expire(&of, &session, owner));
         if watches {
             tokio::select! {
@@ -32,7 +32,7 @@ pub(super) fn tend(shared: &Arc<Shared>, session: &Arc<Session>, owner: OwnerId,
         }
         expiry.await;
     });
-    shared.places.tend(owner, task, watches);
+    shared.places.tend(owner, task.abort_handle(), watches);
 }
 
 /// Waits until a claim's time is over, and removes its node then.

@@ -175,14 +175,6 @@ impl<B: LockBackend> QuorumMember for Absent<'_, B> {
             Attempt::Shared { .. } => return Err(request.claim.mode.unknown_to_store()),
         })
     }
-
-    async fn remember(&self, _: Option<&MemberList>, _: Duration) -> Result<Vec<MemberList>> {
-        Ok(Vec::new())
-    }
-
-    async fn vouch(&self) -> Result<()> {
-        Ok(())
-    }
 }
 
 impl<B: LockBackend> BlockedNotes for Absent<'_, B> {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::contract::event::{LockEvent, LockObserver, Notice, WaitProgress};
-use crate::types::system::sync::{Mutex, MutexGuard};
+use crate::types::system::sync::Mutex;
 
 /// How often the state is sent to a new observer at most, if it keeps changing.
 const TELLINGS: usize = 8;
@@ -63,7 +63,7 @@ impl Observers {
         // change. No lock is held during the calls: the observer may call this list again, or be slow.
         for _ in 0..TELLINGS {
             let (lasting, changes) = {
-                let lasting = self.lasting();
+                let lasting = self.lasting.lock();
                 (lasting.clone(), self.changes.load(Ordering::Relaxed))
             };
             for Lasting { node, up, policy, replicas, exposed, server, slots_open, store_at } in &lasting {
@@ -136,7 +136,7 @@ impl Observers {
         else {
             return;
         };
-        let mut lasting = self.lasting();
+        let mut lasting = self.lasting.lock();
         self.changes.fetch_add(1, Ordering::Relaxed);
         let known = lasting.iter().position(|known| *known.node == **node);
         let at = known.unwrap_or_else(|| {
@@ -162,10 +162,6 @@ impl Observers {
             Notice::Store { node, .. } => lasting[at].store_at = Some((*node).into()),
             _ => {}
         }
-    }
-
-    fn lasting(&self) -> MutexGuard<'_, Vec<Lasting>> {
-        self.lasting.lock()
     }
 }
 
