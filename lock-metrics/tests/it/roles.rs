@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use lock_core::{GrantPath, LockError, LockEventKind, LockManager, LockOptions, MemoryStore, Purpose};
+use lock_core::{
+    GrantPath, Holder, HolderInfo, LockError, LockEventKind, LockManager, LockOptions, MemoryStore, Purpose,
+};
 use lock_metrics::{MetricsHandle, builder};
 use lock_testing::limit;
 
@@ -56,6 +58,24 @@ async fn who_leads_or_runs_a_job_is_not_stuck_unless_it_said_when() {
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "seconds since 1970")]
 fn now_seconds(metrics: &MetricsHandle) -> u64 {
     Scrape::read(&metrics.render()).get("now_timestamp_seconds", &[]) as u64
+}
+
+#[test]
+#[limit]
+fn a_leader_of_another_library_leads_and_a_stranger_does_not() {
+    let metrics = builder().build().unwrap();
+    let observer = metrics.observer();
+    let lease = Some(Duration::from_secs(9));
+    let mut other = Holder::foreign(lease);
+    other.info = Some(HolderInfo::new("go-7", 0, "leader election"));
+    for (election, leader) in [("other", other), ("taken", Holder::foreign(lease))] {
+        let candidate = Acquire::new(&observer, 20, election, election).for_purpose(Purpose::Leadership);
+        candidate.send(LockEventKind::WaitStarted);
+        candidate.send(LockEventKind::Contended { holder: Some(&leader) });
+        let seen = Scrape::read(&metrics.render());
+        let led = seen.get("candidates_led", &[("lock", election)]);
+        assert_eq!(led > 0.0, election == "other");
+    }
 }
 
 #[test]

@@ -1,11 +1,16 @@
 //! The URL of a store.
 
+use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 
 use lock_store::types::url::StoreUrl;
 use lock_store::{LockError, Result};
 
 use crate::names::is_label;
+
+/// Where a pod finds the name of its namespace.
+const POD: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
 const SHAPE: &str = "write kubernetes://context/namespace, or kubernetes:///namespace, or in a pod kubernetes:/// for its own namespace";
 
@@ -26,6 +31,12 @@ pub(crate) struct Settings {
 
 impl Settings {
     pub(crate) fn read(url: &str) -> Result<Self> {
+        let is_pod = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
+        Self::read_in(url, is_pod.then_some(Path::new(POD)))
+    }
+
+    /// Reads a URL, in a pod whose namespace a file names.
+    fn read_in(url: &str, pod: Option<&Path>) -> Result<Self> {
         let mut url = StoreUrl::read(url);
         if url.scheme() != "kubernetes" || !url.is_absolute() || url.has_fragment() {
             return Err(bad("it is not of this form"));
@@ -49,6 +60,10 @@ impl Settings {
         if !namespace.is_empty() && !(is_label(namespace) && namespace.len() <= 63) {
             return Err(bad("a namespace has at most 63 letters a to z, digits and hyphens"));
         }
+        // Services in several namespaces have one URL. Their stores have the names of their namespaces.
+        let pod = pod.filter(|_| context.is_empty() && namespace.is_empty() && kubeconfig.is_none());
+        let of_pod = pod.and_then(|file| fs::read_to_string(file).ok()).unwrap_or_default();
+        let namespace = if of_pod.is_empty() { namespace } else { of_pod.trim() };
         let named = [context.as_str(), namespace].into_iter().filter(|name| !name.is_empty());
         let node = match named.collect::<Vec<_>>().join("/") {
             none if none.is_empty() => "kubernetes".into(),
@@ -98,6 +113,21 @@ mod tests {
             )
         );
         assert!(Settings::read("kubernetes:///?tokens=unchecked").unwrap().old_tokens);
+    }
+
+    #[test]
+    fn a_store_in_a_pod_has_the_name_of_its_namespace() {
+        let file = std::env::temp_dir().join(format!("lock-kubernetes-namespace-{}", std::process::id()));
+        std::fs::write(&file, "billing\n").unwrap();
+        let read = |url| {
+            let read = Settings::read_in(url, Some(&file)).unwrap();
+            (read.node.to_string(), read.namespace)
+        };
+        let some = |text: &str| Some(text.to_owned());
+        assert_eq!(read("kubernetes:///"), ("billing".to_owned(), some("billing")));
+        assert_eq!(read("kubernetes:///shop"), ("shop".to_owned(), some("shop")));
+        assert_eq!(read("kubernetes://prod"), ("prod".to_owned(), None));
+        std::fs::remove_file(&file).unwrap();
     }
 
     #[test]

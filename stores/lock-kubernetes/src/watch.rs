@@ -70,22 +70,27 @@ pub(crate) async fn watch(shared: Arc<Shared>) {
     }
 }
 
+/// Whether changes are heard, and whether the server answers. A server that permits no watch answers too.
+type Told = Option<(bool, bool)>;
+
 /// Tells whether changes are heard, if that has changed.
-fn tell(shared: &Shared, before: &mut Option<bool>, up: bool, error: Option<&LockError>) {
-    if before.replace(up) == Some(up) {
+fn tell(shared: &Shared, before: &mut Told, open: bool, error: Option<&LockError>) {
+    let refused = error.is_some_and(|error| error.kind() == LockErrorKind::Misconfigured);
+    let up = open || refused;
+    if before.replace((open, up)) == Some((open, up)) {
         return;
     }
     match error {
-        Some(error) if error.kind() == LockErrorKind::Misconfigured => {
+        Some(error) if refused => {
             tracing::warn!(%error, "the Leases of the namespace cannot be watched, so waiters poll");
         }
         Some(error) => tracing::debug!(%error, "the watch of Leases has ended; waiters poll until it is back"),
         None => {}
     }
     if let Some(inbox) = shared.inbox() {
-        inbox.set_open(up);
+        inbox.set_open(open);
         inbox.notice(&Notice::Connection { node: &shared.api.settings.node, up });
-        if up {
+        if open {
             // Messages may be missing. Holders and waiters ask again.
             inbox.reconnected();
         }
@@ -93,14 +98,14 @@ fn tell(shared: &Shared, before: &mut Option<bool>, up: bool, error: Option<&Loc
 }
 
 /// Runs one watch to its end.
-async fn one(shared: &Arc<Shared>, place: &mut Place, is_up: &mut Option<bool>) -> Result<Ended> {
+async fn one(shared: &Arc<Shared>, place: &mut Place, is_up: &mut Told) -> Result<Ended> {
     let lasts = jitter(LASTS.0, LASTS.1);
     if place.version.is_empty() {
         place.began = shared.now();
     }
     let answer = shared.api.watch(&place.version, lasts, shared.now().after(BEGIN)).await?;
     let Some(answer) = answer else { return Ok(Ended::Compacted) };
-    if *is_up != Some(true) {
+    if *is_up != Some((true, true)) {
         tell_server(shared).await;
     }
     tell(shared, is_up, true, None);
@@ -178,7 +183,7 @@ fn hear(shared: &Arc<Shared>, place: &Place, record: Record, is_deleted: bool) {
     shared.plan(&name);
 }
 
-/// Reports which server it is: two clusters may have one name. The namespace's identity tells them apart.
+/// Reports which server it is, by the namespace. Its name is all that a user without further rights knows of a cluster.
 async fn tell_server(shared: &Shared) {
     let until = shared.now().after(BEGIN);
     let (Some(inbox), Ok(connection)) = (shared.inbox(), shared.api.connection(until).await) else { return };

@@ -25,7 +25,7 @@ use crate::engine::shared::stage::Stage;
 use crate::engine::shared::ticks::Ticks;
 use crate::engine::shared::tokens::NewestTokens;
 use crate::engine::timer::Timer;
-use lock_store::contract::backend::{BoxFuture, DynBackend, Inbox, Message, Renewal};
+use lock_store::contract::backend::{BoxFuture, DynBackend, Inbox, Message};
 use lock_store::contract::event::{Notice, Observers};
 use lock_store::types::error::{LockError, LossReason, Result};
 use lock_store::types::key::LockKey;
@@ -225,20 +225,6 @@ impl Engine {
         command: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         self.timed(op, key, (self.clock.now(), until), command, |_| None).await.0
-    }
-
-    /// Does the same for renewals. A server may answer, and refuse each of them: the command has failed then.
-    pub(crate) async fn renewed(
-        &self,
-        key: &LockKey,
-        until: Timestamp,
-        command: impl Future<Output = Result<Vec<Result<Renewal>>>>,
-    ) -> Result<Vec<Result<Renewal>>> {
-        let refused = |answers: &Vec<Result<Renewal>>| match answers.first() {
-            Some(Err(error)) if answers.iter().all(Result::is_err) => Some(error.clone()),
-            _ => None,
-        };
-        self.timed("renew", key, (self.clock.now(), until), command, refused).await.0
     }
 
     /// Does the same for a command whose send time is known, and whose answer may tell that it failed. Also returns when it ended.

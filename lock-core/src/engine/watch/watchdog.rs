@@ -115,9 +115,7 @@ pub(crate) async fn renew(engine: Arc<Engine>, mut batch: Vec<Arc<Lease>>) {
     };
     let (asked, claims): (Vec<Question>, Vec<Claim>) = batch.iter().map(ask).unzip();
     let command = Arc::clone(&engine.backend).renew(claims);
-    let answers =
-        engine.renewed(&first.claim.key, sent_at.after(first.command_timeout()), async { Ok(command.await) }).await;
-    let answers = match answers {
+    let answers = match renewed(&engine, first, sent_at, async { Ok(command.await) }).await {
         Ok(answers) => answers,
         Err(error) => vec![Err(error); batch.len()],
     };
@@ -126,6 +124,21 @@ pub(crate) async fn renew(engine: Arc<Engine>, mut batch: Vec<Arc<Lease>>) {
     for ((lease, asked), answer) in batch.iter().zip(asked).zip(answers) {
         apply(&engine, lease, asked, &answer);
     }
+}
+
+/// Awaits the answers to renewals. A server may answer, and refuse each of them: the command has failed then.
+async fn renewed(
+    engine: &Engine,
+    first: &Lease,
+    sent_at: Timestamp,
+    command: impl Future<Output = Result<Vec<Result<Renewal>>>>,
+) -> Result<Vec<Result<Renewal>>> {
+    let refused = |answers: &Vec<Result<Renewal>>| match answers.first() {
+        Some(Err(error)) if answers.iter().all(Result::is_err) => Some(error.clone()),
+        _ => None,
+    };
+    let bounds = (sent_at, sent_at.after(first.command_timeout()));
+    engine.timed("renew", &first.claim.key, bounds, command, refused).await.0
 }
 
 /// The request of a renewal about one lease.
@@ -234,7 +247,7 @@ pub(crate) async fn extend(engine: &Arc<Engine>, lease: &Arc<Lease>, by: Duratio
     let sent_at = engine.clock.now();
     let renew = Arc::clone(&engine.backend).renew(vec![claim]);
     let command = engine.route(Caller::Async, Box::pin(async move { Ok(renew.await) }));
-    let mut answers = engine.renewed(key, sent_at.after(lease.command_timeout()), command).await?;
+    let mut answers = renewed(engine, lease, sent_at, command).await?;
     let answer = answers.pop().unwrap_or_else(|| Err(LockError::unavailable("the store gave no answer")));
     let Some(given) = answer.map_err(|error| error.with_key(key))?.lease(by) else {
         end(engine, lease, engine.loss_by_others(lease));

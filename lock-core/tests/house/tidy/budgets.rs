@@ -9,7 +9,7 @@ use super::{files, is_test, source_of};
 
 /// The folder of each crate, and its lines of Rust, Lua, SQL, shell and Python outside of tests.
 const BUDGETS: [(&str, usize); 16] = [
-    ("lock-core", 15_360),
+    ("lock-core", 15_370),
     ("lock-macros", 3_350),
     ("lock-metrics", 6_600),
     ("lockctl", 5_400),
@@ -18,8 +18,8 @@ const BUDGETS: [(&str, usize); 16] = [
     ("stores/lock-quorum", 3_000),
     ("stores/lock-postgres", 6_920),
     ("stores/lock-redisson", 1_200),
-    ("stores/lock-zookeeper", 3_117),
-    ("stores/lock-kubernetes", 2_849),
+    ("stores/lock-zookeeper", 3_122),
+    ("stores/lock-kubernetes", 2_872),
     ("testing/lock-testing", 5_107),
     ("dashboards", 2_500),
     ("examples", 3_700),

@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use lock_core::Holder;
+use lock_core::store::types::owner::Standing;
+
 use crate::state::MAX_SITES;
 use crate::state::table::{Phase, Role, Row};
 use crate::words::labels::MODES;
@@ -73,7 +76,9 @@ impl Live {
         match &row.phase {
             Phase::Waiting { holder, .. } if row.stands() => {
                 self.candidates += 1;
-                let is_led = holder.as_ref().is_some_and(|leader| leader.info.is_some() && leader.owner.is_some());
+                // A leader of another library on the same object says who it is. Other strangers do not.
+                let leads = |one: &Holder| one.owner.is_some() || one.standing() == Standing::Leased;
+                let is_led = holder.as_ref().is_some_and(|leader| leader.info.is_some() && leads(leader));
                 self.candidates_led += u32::from(is_led);
             }
             Phase::Waiting { since, .. } => {

@@ -66,6 +66,7 @@ async fn thirty_candidates_get_their_turns_without_a_storm() {
     let requests = place.requests().split_off(before);
     let conflicts = requests.iter().filter(|request| request.status == 409).count();
     println!("figure: 30 turns took {took:?} and {} requests, {conflicts} of them refused with 409", requests.len());
-    // If all asked at each release, 435 would be in vain. A busy machine delays the watch of some.
-    assert!(conflicts <= 120, "{conflicts} updates were in vain");
+    // If all asked at each release, 435 would be in vain. Another candidate asks whenever a turn seems to be 50 ms late.
+    let late = usize::try_from(took.as_millis() / 50).unwrap();
+    assert!(conflicts <= 60 + 2 * late, "{conflicts} updates were in vain within {took:?}");
 }

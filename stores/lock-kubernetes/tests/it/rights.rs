@@ -1,6 +1,9 @@
 //! Users who lack a right, or whose token has expired.
 
-use lock_core::{LockErrorKind, LockManager, ReleaseOutcome};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use lock_core::{LockErrorKind, LockEvent, LockManager, LockObserver, Notice, ReleaseOutcome};
 use lock_kubernetes::Kubernetes;
 use lock_store::{Doctor as _, FindingGrade};
 use lock_testing::{Stopwatch, limit};
@@ -42,6 +45,20 @@ async fn an_error_names_the_verb_that_is_not_permitted() {
     }
 }
 
+/// Whether the store was last reported as connected.
+#[derive(Clone, Default)]
+struct Connected(Arc<AtomicBool>);
+
+impl LockObserver for Connected {
+    fn on_event(&self, _: &LockEvent<'_>) {}
+
+    fn on_notice(&self, notice: &Notice<'_>) {
+        if let Notice::Connection { up, .. } = notice {
+            self.0.store(*up, Ordering::Relaxed);
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[limit(180)]
 async fn who_may_not_watch_polls_and_who_may_not_create_uses_what_is_there() {
@@ -51,6 +68,8 @@ async fn who_may_not_watch_polls_and_who_may_not_create_uses_what_is_there() {
     for verb in ["watch", "create"] {
         let user = place.user(&without(verb));
         let limited = locks(&user.url());
+        let connected = Connected::default();
+        limited.observe(connected.clone());
         let guard = owner.lock("shared").await.unwrap();
         let mut waiting = JoinSet::new();
         waiting.spawn(async move { limited.lock("shared").await.unwrap() });
@@ -60,6 +79,7 @@ async fn who_may_not_watch_polls_and_who_may_not_create_uses_what_is_there() {
         let next = waiting.join_next().await.unwrap().unwrap();
         watch.assert_within(5 * SECOND, "a waiter gets the lock");
         assert_eq!(next.release().await, Ok(ReleaseOutcome::Released), "without {verb}");
+        assert!(connected.0.load(Ordering::Relaxed), "without {verb}: the server answers");
     }
 }
 
@@ -95,9 +115,10 @@ async fn a_token_that_has_expired_is_read_again() {
     guard.release().await.unwrap();
     user.expire();
     let mut error = None;
-    for _ in 0..60 {
+    for attempt in 0..60 {
         tokio::time::sleep(SECOND / 2).await;
-        match locks.lock("after").without_waiting().await {
+        // The release of the last one before the token expires is refused.
+        match locks.lock(format!("after-{attempt}")).without_waiting().await {
             Ok(guard) => drop(guard),
             Err(refused) => {
                 error = Some(refused);

@@ -78,7 +78,12 @@ impl Attempting<'_> {
         let (Self { shared, session, request, hash, .. }, claim) = (self, &self.request.claim);
         if request.ticket.is_none() && !request.tentative {
             // A claim that does not wait writes nothing if the lock is taken.
-            let line = shared.line(session, *hash).await?;
+            let mut line = shared.line(session, *hash).await?;
+            if !line.claims.is_empty() {
+                // The server may not know of an answered release yet. Behind a sync it does.
+                let synced = session.client.sync(&shared.paths.locks);
+                (_, line) = tokio::try_join!(async { synced.await.map_err(of_request) }, shared.line(session, *hash))?;
+            }
             if !line.claims.is_empty() {
                 return Ok(Attempt::Held { holder: shared.in_the_way(session, &claim.key, &line).await? });
             }
