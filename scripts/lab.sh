@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs every check of the workspace in lab/: formatting, lints, the tests of the proof, the model and the benchmarks, the specification.
-# Installs missing programs as scripts/test.sh does. Java is optional: without it a message says what to install.
+# Installs missing programs as scripts/test.sh does. Java and Go are optional: without them a message says what to install.
 #
 #   sh scripts/lab.sh
 set -eu
@@ -12,6 +12,7 @@ sh scripts/need-redis.sh
 sh scripts/need-foreign-clients.sh
 sh scripts/need-databases.sh
 sh scripts/need-zookeeper.sh
+sh scripts/need-kubernetes.sh
 
 step "the lab: formatting"
 cargo fmt --manifest-path lab/Cargo.toml --all --check

@@ -11,7 +11,7 @@ use crate::process::job::Job;
 use crate::process::load;
 use crate::process::wire::{hear, say};
 use crate::report::Report;
-use crate::row::{FLEETS, PEERS, ROWS, Row, crowd, drops, fleets, memory, postgres, watchdog, zookeeper};
+use crate::row::{FLEETS, PEERS, ROWS, Row, crowd, drops, fleets, kubernetes, memory, postgres, watchdog, zookeeper};
 use crate::servers::files;
 use crate::servers::keeper;
 use crate::servers::proxy;
@@ -113,6 +113,7 @@ fn work() -> Result<()> {
         Job::Crowd(crowd) => crowd::wait(&crowd),
         Job::Recover(recover) => fleets::recover(&recover),
         Job::Postgres(statements) => postgres::measure(&statements),
+        Job::Kubernetes(statements) => kubernetes::measure(&statements),
         Job::ZooKeeper(statements) => zookeeper::measure(&statements),
         Job::Memory { cycles } => say(&serde_json::to_string(&memory::measure(cycles)?)?),
     }

@@ -14,10 +14,11 @@ pub(crate) enum Job {
     Crowd(Crowd),
     Recover(Recover),
     Postgres(Statements),
+    Kubernetes(Statements),
     ZooKeeper(Statements),
 }
 
-/// A measurement on PostgreSQL or ZooKeeper.
+/// A measurement on PostgreSQL, Kubernetes or ZooKeeper.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Statements {
     pub(crate) url: String,

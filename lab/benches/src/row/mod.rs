@@ -6,6 +6,7 @@ pub(crate) mod drops;
 pub(crate) mod fleets;
 mod growth;
 mod hot;
+pub(crate) mod kubernetes;
 pub(crate) mod memory;
 mod others;
 mod pairs;
@@ -40,7 +41,7 @@ impl Row {
 }
 
 /// Every row, in the order of the table.
-pub(crate) const ROWS: [Row; 17] = [
+pub(crate) const ROWS: [Row; 18] = [
     row("idle", "latency: 1 task, distinct keys", distinct::idle),
     row("many", "throughput: many tasks, distinct keys", distinct::many),
     row("hot", "one hot key: 1 process of 64 tasks, hold 0", hot::process),
@@ -51,6 +52,7 @@ pub(crate) const ROWS: [Row; 17] = [
     row("quorum", "quorums of three and five beside their members: 1 task", stores::quorum),
     row("postgres", "PostgreSQL: locks beside the statements that they are made of", postgres::run),
     row("zookeeper", "ZooKeeper: locks beside the requests that they are made of, and beside Curator", zookeeper::run),
+    row("kubernetes", "Kubernetes: locks beside the requests that they are made of", kubernetes::run),
     row("watchdog", "many locks held and renewed", watchdog::run),
     row("drops", "guards dropped as fast as they come, by 64 tasks", drops::run),
     row("memory", "without a server: the attribute beside the guard API, and metrics", memory::run),

@@ -440,6 +440,7 @@ pub(super) const TABLES: &[Layers] = &[
                 "fleets",
                 "growth",
                 "hot",
+                "kubernetes",
                 "memory",
                 "others",
                 "postgres",
@@ -451,6 +452,7 @@ pub(super) const TABLES: &[Layers] = &[
             ],
         ],
     },
+    Layers { source: BENCH, within: "row::kubernetes", modules: &[&["bare", "requests"], &["steps"]] },
     Layers { source: BENCH, within: "row::postgres", modules: &[&["server"], &["crowd"], &["steps"], &["herd"]] },
     Layers {
         source: BENCH,

@@ -45,7 +45,7 @@ pub(crate) fn candidate() -> Option<PathBuf> {
 }
 
 /// Returns whether servers can be started.
-fn can_start() -> bool {
+pub(crate) fn can_start() -> bool {
     ["kube-apiserver", "etcd"].into_iter().all(|program| installed(&format!("{program}.built-from")).is_some())
 }
 
