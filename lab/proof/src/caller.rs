@@ -18,6 +18,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use lock_core::{AnyBackend, LockManager, LockOptions, Quorum, RedisStore};
+use lock_kubernetes::Kubernetes;
 use lock_postgres::PostgresStore;
 use lock_zookeeper::ZooKeeper;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -105,6 +106,9 @@ fn connect(args: &Args) -> LockManager {
     }
     if url.starts_with("zookeeper://") {
         return LockManager::builder(ZooKeeper::new(url).unwrap()).options(args.options()).build().unwrap();
+    }
+    if url.starts_with("kubernetes://") {
+        return LockManager::builder(Kubernetes::new(url).unwrap()).options(args.options()).build().unwrap();
     }
     let Some(members) = url.strip_prefix("quorum://") else {
         return LockManager::builder(RedisStore::new(url).unwrap()).options(args.options()).build().unwrap();

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::check::{self, Verdict};
 use crate::harness::row::{self, Until};
-use crate::harness::servers::{Database, Ensemble};
+use crate::harness::servers::{Database, Ensemble, Kubernetes};
 use crate::kept::{Kept, Options, Ran, write};
 use crate::peers::Peer;
 use crate::record::{Record, Recorder, now};
@@ -51,7 +51,11 @@ fn wanted(options: &Options) -> Result<(Vec<Row>, Vec<String>), String> {
             peer.command = Err(why);
         }
     }
-    let ours = [("PostgreSQL", Database::missing(false)), ("ZooKeeper", Ensemble::missing())];
+    let ours = [
+        ("PostgreSQL", Database::missing(false)),
+        ("ZooKeeper", Ensemble::missing()),
+        ("Kubernetes", Kubernetes::missing()),
+    ];
     let ours = ours.into_iter().filter_map(|(store, why)| Some(format!("ours, {store}: {}", why?)));
     let missing = |peer: &Peer| peer.command.as_ref().err().map(|why| format!("{}: {why}", peer.name));
     let missing = ours.chain(peers.iter().filter_map(missing)).collect();

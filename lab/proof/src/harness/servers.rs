@@ -3,6 +3,7 @@
 mod clock;
 mod cluster;
 mod ensemble;
+mod kubernetes;
 mod one;
 mod postgres;
 mod quorum;
@@ -15,6 +16,7 @@ use lock_testing::{RedisServer, Reply};
 
 pub(crate) use cluster::Cluster;
 pub(crate) use ensemble::Ensemble;
+pub(crate) use kubernetes::Kubernetes;
 pub(crate) use one::One;
 pub(crate) use postgres::Database;
 pub(crate) use quorum::Members;

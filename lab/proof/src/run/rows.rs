@@ -3,7 +3,7 @@
 use crate::harness::fault::Menu;
 use crate::harness::fleet::Workload;
 use crate::harness::row::Setting;
-use crate::harness::servers::{Change, Cluster, Database, Ensemble, Members, One, Sentinels, Topology};
+use crate::harness::servers::{Change, Cluster, Database, Ensemble, Kubernetes, Members, One, Sentinels, Topology};
 use crate::peers::Peer;
 use crate::record::Expect;
 
@@ -111,6 +111,7 @@ impl Row {
             ("postgres", _) => Box::new(Database::start(false)),
             ("pooled", _) => Box::new(Database::start(true)),
             ("zookeeper", _) => Box::new(Ensemble::start()),
+            ("kubernetes", _) => Box::new(Kubernetes::start()),
             _ => Box::new(One::start()),
         };
         let menu = match self.assumption {
@@ -166,6 +167,7 @@ fn kind(store: &str) -> &'static str {
         "quorum" => "quorum of three",
         "postgres" => "PostgreSQL",
         "zookeeper" => "three ZooKeeper servers",
+        "kubernetes" => "an API server of Kubernetes",
         _ => "one server",
     }
 }
@@ -193,6 +195,9 @@ pub(crate) fn compared(peers: &[Peer]) -> Vec<Row> {
     }
     if Ensemble::missing().is_none() {
         rows.push(ours("zookeeper", Assumption::Held, 1.0));
+    }
+    if Kubernetes::missing().is_none() {
+        rows.push(ours("kubernetes", Assumption::Held, 1.0));
     }
     for peer in peers {
         let Ok(command) = &peer.command else { continue };

@@ -160,6 +160,12 @@ impl ApiServer {
         self.place("default").url_through(proxy)
     }
 
+    /// Returns the same URL, for connections to another port.
+    #[allow(dead_code, reason = "for the proof")]
+    pub(crate) fn url_at(&self, port: u16) -> String {
+        self.place("default").url_at(port)
+    }
+
     /// Returns the TCP port, for a [`FaultProxy`].
     pub(crate) fn port(&self) -> u16 {
         self.port

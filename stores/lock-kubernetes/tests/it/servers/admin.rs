@@ -68,6 +68,16 @@ impl ApiServer {
         })
     }
 
+    /// Returns the names of the Leases in the namespace `default` that have a holder.
+    #[allow(dead_code, reason = "for the proof")]
+    pub(crate) fn held(&self) -> Vec<String> {
+        let list = self.ask("GET", "/apis/coordination.k8s.io/v1/namespaces/default/leases", "").unwrap();
+        let list: Value = serde_json::from_str(&list).unwrap();
+        let is_held = |lease: &&Value| !lease["spec"]["holderIdentity"].as_str().unwrap_or_default().is_empty();
+        let name = |lease: &Value| lease["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        list["items"].as_array().unwrap().iter().filter(is_held).map(name).collect()
+    }
+
     fn create(&self, path: &str, object: &Value) -> Value {
         let answer = self.ask("POST", path, &object.to_string()).unwrap_or_else(|error| panic!("{path}: {error}"));
         serde_json::from_str(&answer).unwrap()
@@ -114,7 +124,7 @@ impl<'a> Namespace<'a> {
         self.server.kubeconfig("admin", &json!({"token": ADMIN}), port)
     }
 
-    fn url_at(&self, port: u16) -> String {
+    pub(super) fn url_at(&self, port: u16) -> String {
         self.url_with(&self.kubeconfig_at(port))
     }
 
