@@ -496,7 +496,7 @@ pub(super) const TABLES: &[Layers] = &[
     Layers {
         source: PROOF,
         within: "harness::servers",
-        modules: &[&["clock"], &["cluster", "ensemble", "one", "postgres", "quorum", "sentinel"]],
+        modules: &[&["clock"], &["cluster", "ensemble", "kubernetes", "one", "postgres", "quorum", "sentinel"]],
     },
     Layers { source: PROOF, within: "mutants", modules: &[&["patch"], &["tree"]] },
     Layers { source: PROOF, within: "check", modules: &[&["jobs", "locks", "sets", "writes"]] },
