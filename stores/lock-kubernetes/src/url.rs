@@ -57,7 +57,8 @@ impl Settings {
         // A context may have a slash in its name, which is percent-encoded.
         let (context, namespace) = url.address.split_once('/').unwrap_or((&url.address, ""));
         let (context, namespace) = (decode(context)?, namespace.trim_end_matches('/'));
-        if !namespace.is_empty() && !(is_label(namespace) && namespace.len() <= 63) {
+        let is_namespace = is_label(namespace) && namespace.len() <= 63;
+        if !namespace.is_empty() && !is_namespace {
             return Err(bad("a namespace has at most 63 letters a to z, digits and hyphens"));
         }
         // Services in several namespaces have one URL. Their stores have the names of their namespaces.
