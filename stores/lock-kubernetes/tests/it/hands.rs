@@ -29,15 +29,15 @@ async fn patch(leases: &Api<Lease>, name: &str, change: Value) {
 async fn a_holder_whose_lease_is_deleted_or_given_away_by_hand_learns_of_it_at_once() {
     let Some(server) = ApiServer::shared() else { return };
     let place = server.namespace();
-    let (leases, locks) = (leases(&place).await, locks_for(&place.url(), 9 * SECOND));
+    let (leases, locks) = (leases(&place).await, locks_for(&place.url(), 15 * SECOND));
     for change in [
         None,
         Some(json!({"spec": {"holderIdentity": "somebody-else"}})),
         Some(json!({"spec": {"holderIdentity": null}})),
     ] {
         let guard = locks.lock("edited").await.unwrap();
-        // A lease is verified only after its first renewal.
-        tokio::time::sleep(4 * SECOND).await;
+        // A lease is verified only after its first renewal. The next one comes long after the watch has told.
+        tokio::time::sleep(6 * SECOND).await;
         let watch = Stopwatch::start();
         match &change {
             None => drop(leases.delete("edited", &DeleteParams::default()).await.unwrap()),

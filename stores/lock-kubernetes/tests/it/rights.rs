@@ -130,6 +130,9 @@ async fn a_token_that_has_expired_is_read_again() {
     assert_eq!(error.kind(), LockErrorKind::Unavailable, "a later attempt may succeed: {error}");
     assert!(error.to_string().contains("401"), "{error}");
     user.log_in();
+    let watch = Stopwatch::start();
     let again = locks.lock("after").await;
     assert!(again.is_ok(), "the new token is read without a restart: {again:?}");
+    // The client reads the file by itself each minute.
+    watch.assert_within(15 * SECOND, "a token that is refused is read again at once");
 }
