@@ -109,6 +109,11 @@ impl Api {
         })
     }
 
+    /// Returns whether there is a connection whose credentials have not ended.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.connection.try_lock().is_ok_and(|known| known.as_ref().is_some_and(|open| !open.has_expired()))
+    }
+
     /// Checks that the numbers of the server's writes may be compared, or that the URL accepts that they may not.
     pub(crate) fn check_version(&self, connection: &Connection) -> Result<()> {
         if connection.gives_tokens() || self.settings.old_tokens {

@@ -151,10 +151,9 @@ impl Record {
         let is_again = self.owner() == Some(claim.owner);
         // A new Lease counts from 0.
         let is_other = !is_again && self.version > 0;
-        let now = self.later(now);
         let spec = lease.spec.get_or_insert_default();
         spec.holder_identity = Some(identity(info, claim.owner));
-        (spec.lease_duration_seconds, spec.renew_time) = (Some(seconds(claim.ttl)), time(now));
+        (spec.lease_duration_seconds, spec.renew_time) = (Some(seconds(claim.ttl)), time(self.later(now)));
         spec.lease_transitions = Some(self.transitions().saturating_add(i32::from(is_other)));
         spec.acquire_time = spec.acquire_time.take().filter(|_| is_again).or_else(|| time(now));
         Ok(lease)
@@ -261,6 +260,8 @@ mod tests {
         let kept = answered(renewed.kept(8_500, Duration::from_secs(1), 7_000), 9);
         assert_eq!((kept.holding(), kept.info().unwrap().pid), (Holding::Kept(8_500), 7));
         let (two, info) = claim();
+        let early = answered(free.granted(&two, &info, NONE, 6_500).unwrap(), 10);
+        assert_eq!(early.times(), (Some(6_500), Some(7_001)), "the clock of the holder before was ahead");
         let second = answered(free.granted(&two, &info, NONE, 9_000).unwrap(), 10);
         assert_eq!((second.owner(), second.transitions()), (Some(two.owner), 1), "as client-go counts");
         assert!(second.token().unwrap().get() >= first.token().unwrap().get() + FencingToken::PER_GRANT);

@@ -75,7 +75,8 @@ type Told = Option<(bool, bool)>;
 
 /// Tells whether changes are heard, if that has changed.
 fn tell(shared: &Shared, before: &mut Told, open: bool, error: Option<&LockError>) {
-    let refused = error.is_some_and(|error| error.kind() == LockErrorKind::Misconfigured);
+    // Credentials that cannot be used are no connection.
+    let refused = error.is_some_and(|error| error.kind() == LockErrorKind::Misconfigured && shared.api.is_connected());
     let up = open || refused;
     if before.replace((open, up)) == Some((open, up)) {
         return;
