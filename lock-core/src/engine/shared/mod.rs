@@ -234,7 +234,7 @@ impl Engine {
         key: &LockKey,
         (sent_at, until): (Timestamp, Timestamp),
         command: impl Future<Output = Result<T>>,
-        failed: impl FnOnce(&T) -> Option<LockError>,
+        failed: impl FnOnce(&T) -> Option<&LockError>,
     ) -> (Result<T>, Timestamp) {
         let answer = tokio::select! {
             biased;
@@ -245,9 +245,9 @@ impl Engine {
         let counts = answer.is_some() || until.since(sent_at) >= FAIR_TIME * if op == "holder" { 20 } else { 1 };
         let answer = answer.unwrap_or_else(|| Err(self.no_answer(key, now.since(sent_at))));
         if counts {
-            let error = answer.as_ref().map_or_else(|error| Some(error.clone()), failed);
             let (node, elapsed) = (self.backend.node(self.backend.lane(key)), now.since(sent_at));
-            self.observers.notice(&Notice::Command { op, node, elapsed, error: error.as_ref() });
+            let error = answer.as_ref().map_or_else(Some, failed);
+            self.observers.notice(&Notice::Command { op, node, elapsed, error });
         }
         (answer, now)
     }

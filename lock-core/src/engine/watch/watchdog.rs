@@ -133,12 +133,12 @@ async fn renewed(
     sent_at: Timestamp,
     command: impl Future<Output = Result<Vec<Result<Renewal>>>>,
 ) -> Result<Vec<Result<Renewal>>> {
-    let refused = |answers: &Vec<Result<Renewal>>| match answers.first() {
-        Some(Err(error)) if answers.iter().all(Result::is_err) => Some(error.clone()),
-        _ => None,
-    };
     let bounds = (sent_at, sent_at.after(first.command_timeout()));
-    engine.timed("renew", &first.claim.key, bounds, command, refused).await.0
+    let answered = engine.timed("renew", &first.claim.key, bounds, command, |answers| match answers.first() {
+        Some(Err(error)) if answers.iter().all(Result::is_err) => Some(error),
+        _ => None,
+    });
+    answered.await.0
 }
 
 /// The request of a renewal about one lease.
