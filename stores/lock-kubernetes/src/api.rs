@@ -86,8 +86,7 @@ impl Api {
 
     /// Returns the connection. Opens it if there is none, or if its credentials have ended.
     pub(crate) async fn connection(&self, until: Timestamp) -> Result<Arc<Connection>> {
-        let usable = |known: &Option<Arc<Connection>>| known.clone().filter(|open| !open.has_expired());
-        if let Some(open) = self.connection.try_lock().ok().and_then(|known| usable(&known)) {
+        if let Some(open) = self.open_connection() {
             return Ok(open);
         }
         let (known, settings) = (Arc::clone(&self.connection), self.settings.clone());
@@ -98,8 +97,7 @@ impl Api {
                 return Ok(open);
             }
             let open = Arc::new(Connection::open(&settings).await?);
-            *known = Some(Arc::clone(&open));
-            Ok(open)
+            Ok(Arc::clone(known.insert(open)))
         });
         let opened = within(until.since(self.clock.now()), opened).await.and_then(std::result::Result::ok);
         opened.unwrap_or_else(|| {
@@ -109,9 +107,9 @@ impl Api {
         })
     }
 
-    /// Returns whether there is a connection whose credentials have not ended.
-    pub(crate) fn is_connected(&self) -> bool {
-        self.connection.try_lock().is_ok_and(|known| known.as_ref().is_some_and(|open| !open.has_expired()))
+    /// Returns the connection if there is one whose credentials have not ended. Does not wait for one that is being opened.
+    pub(crate) fn open_connection(&self) -> Option<Arc<Connection>> {
+        self.connection.try_lock().ok().and_then(|known| usable(&known))
     }
 
     /// Checks that the numbers of the server's writes may be compared, or that the URL accepts that they may not.
@@ -254,6 +252,10 @@ impl Api {
             *known = None;
         }
     }
+}
+
+fn usable(known: &Option<Arc<Connection>>) -> Option<Arc<Connection>> {
+    known.clone().filter(|open| !open.has_expired())
 }
 
 fn record(body: &[u8]) -> Result<Arc<Record>> {

@@ -75,8 +75,9 @@ type Told = Option<(bool, bool)>;
 
 /// Tells whether changes are heard, if that has changed.
 fn tell(shared: &Shared, before: &mut Told, open: bool, error: Option<&LockError>) {
-    // Credentials that cannot be used are no connection.
-    let refused = error.is_some_and(|error| error.kind() == LockErrorKind::Misconfigured && shared.api.is_connected());
+    // Credentials that cannot be used give the same kind of error, and leave no connection.
+    let answered = shared.api.open_connection().and(error);
+    let refused = answered.is_some_and(|error| error.kind() == LockErrorKind::Misconfigured);
     let up = open || refused;
     if before.replace((open, up)) == Some((open, up)) {
         return;

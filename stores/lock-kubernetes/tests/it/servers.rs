@@ -157,11 +157,10 @@ impl ApiServer {
 
     /// Returns the same URL, for connections that pass through a proxy.
     pub(crate) fn url_through(&self, proxy: &FaultProxy) -> String {
-        self.place("default").url_through(proxy)
+        self.url_at(proxy.port())
     }
 
     /// Returns the same URL, for connections to another port.
-    #[allow(dead_code, reason = "for the proof")]
     pub(crate) fn url_at(&self, port: u16) -> String {
         self.place("default").url_at(port)
     }
