@@ -230,7 +230,7 @@ mod tests {
     use crate::types::owner::HolderInfo;
     use crate::types::system::blocking::block_on;
 
-    /// What a store has done.
+    /// Counts of the steps of a store.
     #[derive(Clone, Debug, Default)]
     struct Log {
         calls: Arc<AtomicU32>,

@@ -21,9 +21,9 @@ const ANNOUNCED: Duration = Duration::from_secs(3);
 /// The counted requests of the managers.
 pub(super) struct Requests {
     seconds: f64,
-    /// Of the process that holds the locks, in the window.
+    /// The requests of the process that holds the locks, in the window.
     held: u32,
-    /// Of the process that waits for them, before the window and in it.
+    /// The requests of the process that waits for them, before the window and in it.
     waiting: [u32; 2],
     /// The watches that both processes began in the window.
     watches: u32,
