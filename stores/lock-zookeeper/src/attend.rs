@@ -24,7 +24,7 @@ pub(crate) async fn open_when_wanted(shared: Arc<Shared>, place: fn(&Shared) -> 
         }
         match Session::open(&shared.settings, &shared.paths, slot.lingers).await {
             Ok(session) => {
-                shared.note_time(session.began.0, session.began.1);
+                shared.note_written(&session, session.began.0, session.began.1);
                 let session = Arc::new(session);
                 slot.known.send_replace(Known::Open(Arc::clone(&session)));
                 shared.runtime.spawn(attend(Arc::clone(&shared), place, session));

@@ -29,6 +29,8 @@ pub(crate) struct Known {
     pub(crate) granted: Option<(FencingToken, i64)>,
     /// How it waits. `None` if it is not told of its turn.
     pub(crate) ticket: Option<Ticket>,
+    /// When its caller asked last for the place.
+    pub(crate) asked: Timestamp,
     /// The token that its own must exceed.
     pub(crate) floor: FencingToken,
     /// When its node is removed, unless it is renewed or confirms its place.
@@ -133,13 +135,13 @@ impl Places {
         })
     }
 
-    /// Notes that a claim still waits. Returns whether it still has its node.
-    pub(crate) fn confirm(&self, owner: OwnerId, ticket: Option<Ticket>, expires: Timestamp) -> bool {
+    /// Notes that a claim has asked again for its place, which is kept for a time from then on. Returns whether it still has its node.
+    pub(crate) fn confirm(&self, owner: OwnerId, ticket: Option<Ticket>, asked: Timestamp, lasts: Duration) -> bool {
         self.with(owner, |place| {
             if ticket.is_some() {
-                place.known.ticket = ticket;
+                (place.known.ticket, place.known.asked) = (ticket, asked);
             }
-            place.known.expires = place.known.expires.max(expires);
+            place.known.expires = place.known.expires.max(asked.after(lasts));
         })
     }
 
@@ -189,7 +191,9 @@ mod tests {
         let (key, ttl) = (LockKey::new("k").unwrap(), Duration::from_secs(1));
         let data = ClaimData { key, ttl, session: ttl, info: HolderInfo::new("h", 1, "s") };
         let (floor, expires) = (FencingToken::default(), Timestamp::from_nanos(5));
-        let known = Known { path: "/p".to_owned(), session, data, granted: None, ticket: None, floor, expires };
+        let asked = Timestamp::from_nanos(0);
+        let path = "/p".to_owned();
+        let known = Known { path, session, data, granted: None, ticket: None, asked, floor, expires };
         (OwnerId::random(), Place::new(known))
     }
 

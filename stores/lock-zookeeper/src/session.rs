@@ -15,6 +15,7 @@ mod tls {
 
 use std::time::Duration;
 
+use lock_store::types::system::sync::Mutex;
 use lock_store::{Clock, LockError, Result, Timestamp};
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error, SessionState, Stat, StateWatcher};
 
@@ -39,6 +40,8 @@ pub(crate) struct Session {
     pub(crate) lasts: Duration,
     /// Its node was made at this time of the server's clock, by a request that was sent at that time of ours.
     pub(crate) began: (Timestamp, i64),
+    /// When the newest answered write of this session was sent.
+    written: Mutex<Timestamp>,
 }
 
 impl Session {
@@ -76,7 +79,7 @@ impl Session {
         let (id, lasts) = (client.session_id().0, client.session_timeout());
         let sent = Clock::system().now();
         let stat = make_beat(&client, settings, paths).await.map_err(failed)?;
-        Ok(Self { client, id, beat: paths.beat(id), lasts, began: (sent, stat.ctime) })
+        Ok(Self { client, id, beat: paths.beat(id), lasts, began: (sent, stat.ctime), written: Mutex::new(sent) })
     }
 
     /// Returns how long an answered write promises the locks of this session, from its sending.
@@ -89,6 +92,17 @@ impl Session {
     /// Returns how long an answered write promises a lock, if that is less than its ttl.
     pub(crate) fn promised(&self, ttl: Duration) -> Option<Duration> {
         Some(self.lease()).filter(|lease| *lease < ttl)
+    }
+
+    /// Notes that a write was answered which was sent at that time.
+    pub(crate) fn note_written(&self, sent: Timestamp) {
+        let mut written = self.written.lock();
+        *written = sent.max(*written);
+    }
+
+    /// Returns whether an answered write promises the locks of this session already for a time from that one on.
+    pub(crate) fn promises(&self, from: Timestamp, lease: Duration) -> bool {
+        from.after(lease) <= self.written.lock().after(self.lease())
     }
 
     pub(crate) fn has_ended(&self) -> bool {

@@ -22,6 +22,9 @@ use crate::url::Settings;
 const CONTENDED: Duration = Duration::from_secs(10);
 const MOST: usize = 4096;
 
+/// The answer to a read of the number in front of tokens.
+pub(crate) type Based = Answer<(Vec<u8>, Stat)>;
+
 /// The state that the calls of a store share.
 pub(crate) struct Shared {
     pub(crate) settings: Settings,
@@ -76,8 +79,9 @@ impl Shared {
         self.looks.leave(session);
     }
 
-    /// Notes a time of the server's clock in the answer to a request.
-    pub(crate) fn note_time(&self, sent: Timestamp, millis: i64) {
+    /// Notes an answered write, and the time of the server's clock in its answer.
+    pub(crate) fn note_written(&self, session: &Session, sent: Timestamp, millis: i64) {
+        session.note_written(sent);
         let mut known = self.server_time.lock();
         if sent >= known.0 {
             *known = (sent, millis);
@@ -116,7 +120,7 @@ impl Shared {
                 },
                 written => written?,
             };
-            self.note_time(sent, stat.mtime);
+            self.note_written(session, sent, stat.mtime);
             Ok(stat)
         }
     }
@@ -124,6 +128,17 @@ impl Shared {
     /// Reads which claims a lock has.
     pub(crate) async fn line(&self, session: &Session, hash: KeyHash) -> Result<Line> {
         Ok(Line::of(hash, &session.children(&self.paths.shard(hash.shard())).await?))
+    }
+
+    /// Reads which claims a lock has, the number of the newest transaction that added or removed one, and behind them the base of tokens.
+    pub(crate) async fn standing(&self, session: &Session, hash: KeyHash) -> Answer<(Line, i64, Based)> {
+        let folder = self.paths.shard(hash.shard());
+        // Sent in this order before the first answer, and answered in this order.
+        let list = session.client.get_children(&folder);
+        let read = session.client.get_data(&self.paths.base);
+        let (listed, based) = tokio::join!(list, read);
+        let (names, folder) = listed?;
+        Ok((Line::of(hash, &names), folder.pzxid, based))
     }
 
     /// Reads by what a released lock is kept. A time that is over keeps nothing, and its node is removed.
@@ -166,24 +181,24 @@ impl Shared {
     ///
     /// The number of this transaction exceeds those of all grants before, unlike the number of the one that made the node: the holder
     /// before may have been granted its lock again since.
-    pub(crate) async fn confirm(&self, session: &Session, place: &Known) -> Answer<(Stat, Answer<(Vec<u8>, Stat)>)> {
+    pub(crate) async fn confirm(&self, session: &Session, place: &Known) -> Answer<(Stat, Based)> {
         let (sent, text) = (self.now(), place.data.write());
         let write = session.client.set_data(&place.path, &text, None);
         let read = session.client.get_data(&self.paths.base);
         let (written, based) = tokio::join!(write, read);
         let stat = written?;
-        self.note_time(sent, stat.mtime);
+        self.note_written(session, sent, stat.mtime);
         Ok((stat, based))
     }
 
-    /// Makes the token of a grant from the number of the transaction that granted it.
+    /// Makes the token of a grant from the number of a transaction. It is that of the grant, or one from after the end of the holder before.
     ///
     /// `based` is the answer to a read of the base that was sent behind that transaction, so it is at least as new. If the token does
     /// not exceed the floor of the caller, the base is raised first, for all locks.
     pub(crate) async fn token(
         &self,
         session: &Session,
-        mut based: Answer<(Vec<u8>, Stat)>,
+        mut based: Based,
         zxid: i64,
         floor: FencingToken,
     ) -> Result<FencingToken> {

@@ -7,15 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_store::{AcquireRequest, Attempt, Claim, LockError, Result, Timestamp};
-use zookeeper_client::{CreateMode, Error, Stat};
+use zookeeper_client::{CreateMode, Error};
 
 use crate::calls::wait::tend;
 use crate::data::ClaimData;
-use crate::error::{Answer, of_request};
+use crate::error::of_request;
 use crate::names::{KeyHash, Line};
 use crate::places::{Known, Place};
 use crate::session::{Session, acls, make, sleep};
-use crate::shared::Shared;
+use crate::shared::{Based, Shared};
 
 /// How long a place is kept for a claim that asks again at once, with a ticket.
 const TENTATIVE: Duration = Duration::from_secs(1);
@@ -101,7 +101,7 @@ impl Attempting<'_> {
             let read = session.client.get_data(&shared.paths.base);
             let (created, listed, based) = tokio::join!(create, list, read);
             if let Ok((stat, _)) = &created {
-                shared.note_time(sent, stat.ctime);
+                shared.note_written(session, sent, stat.ctime);
             }
             if matches!(created, Err(Error::NoNode)) && !std::mem::replace(&mut has_folder, true) {
                 make(&session.client, &shared.settings, &folder).await.map_err(of_request)?;
@@ -125,8 +125,8 @@ impl Attempting<'_> {
         let waits = request.ticket.as_ref().map_or(claim.ttl, |ticket| ticket.grant_ttl);
         let expires = self.began.after(if request.tentative { TENTATIVE } else { waits });
         // From now on, a release finds it, and it ends by itself.
-        let (ticket, floor) = (request.ticket.clone(), request.floor);
-        let known = Known { path, session: session.id, data, granted: None, ticket, floor, expires };
+        let (ticket, asked, floor) = (request.ticket.clone(), self.began, request.floor);
+        let known = Known { path, session: session.id, data, granted: None, ticket, asked, floor, expires };
         shared.places.insert(claim.owner, Place::new(known));
         tend(shared, session, claim.owner, false);
         if at == 0 && !self.is_kept(&line, stat.ctime).await? {
@@ -158,7 +158,7 @@ impl Attempting<'_> {
         if !is_first {
             if self.request.ticket.is_none() || shared.inbox().is_none() {
                 // It keeps its place for a while, although it cannot be told.
-                shared.places.confirm(claim.owner, None, self.began.after(UNHEARD));
+                shared.places.confirm(claim.owner, None, self.began, UNHEARD);
                 return Ok(Some(Attempt::Held { holder: shared.in_the_way(session, &claim.key, &line).await? }));
             }
             return self.queued(&line).await.map(Some);
@@ -180,13 +180,13 @@ impl Attempting<'_> {
         let Some(ticket) = &self.request.ticket else {
             return Err(LockError::misconfigured("a claim without a ticket has no place"));
         };
-        shared.places.confirm(claim.owner, Some(ticket.clone()), self.began.after(ticket.grant_ttl));
+        shared.places.confirm(claim.owner, Some(ticket.clone()), self.began, ticket.grant_ttl);
         tend(shared, self.session, claim.owner, true);
         Ok(Attempt::Queued { holder: shared.in_the_way(self.session, &claim.key, line).await? })
     }
 
     /// Notes a grant by a write of this attempt, and tells how long it is promised.
-    async fn granted(&self, based: Answer<(Vec<u8>, Stat)>, zxid: i64, at: i64) -> Result<Attempt> {
+    async fn granted(&self, based: Based, zxid: i64, at: i64) -> Result<Attempt> {
         let (shared, claim) = (self.shared, &self.request.claim);
         let token = shared.token(self.session, based, zxid, self.request.floor).await;
         if token.as_ref().is_err_and(|error| !error.is_ambiguous()) {

@@ -8,7 +8,7 @@ use zookeeper_client::Error;
 
 use crate::names::KeyHash;
 use crate::session::{Session, sleep};
-use crate::shared::Shared;
+use crate::shared::{Based, Shared};
 
 /// The pause after a request that failed, and the longest between two looks at a lock that is kept.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -25,9 +25,14 @@ pub(super) fn tend(shared: &Arc<Shared>, session: &Arc<Session>, owner: OwnerId,
     let task = shared.runtime.spawn(async move {
         let mut expiry = std::pin::pin!(expire(&of, &session, owner));
         if watches {
+            let turn = async {
+                if watch(&of, &session, owner).await == Some(Noted::Later) {
+                    note(&of, &session, owner).await;
+                }
+            };
             tokio::select! {
                 () = &mut expiry => return,
-                () = watch(&of, &session, owner) => {}
+                () = turn => {}
             }
         }
         expiry.await;
@@ -48,11 +53,18 @@ async fn expire(shared: &Shared, session: &Session, owner: OwnerId) {
     }
 }
 
-/// Waits for the turn of a claim, by a watch on the node before its own.
-async fn watch(shared: &Shared, session: &Session, owner: OwnerId) {
+/// Whether the node of a claim tells already since when it holds the lock.
+#[derive(PartialEq, Eq)]
+enum Noted {
+    Already,
+    Later,
+}
+
+/// Waits for the turn of a claim, by a watch on the node before its own. `None` if somebody else has ended its waiting.
+async fn watch(shared: &Shared, session: &Session, owner: OwnerId) -> Option<Noted> {
     while let Some(place) = shared.places.waiting(owner) {
         let hash = KeyHash::of(&place.data.key);
-        let Ok(line) = shared.line(session, hash).await else {
+        let Ok((line, newest, based)) = shared.standing(session, hash).await else {
             sleep(PAUSE).await;
             continue;
         };
@@ -66,8 +78,9 @@ async fn watch(shared: &Shared, session: &Session, owner: OwnerId) {
                 let now = shared.server_now();
                 match if line.kept { shared.kept(session, &place.data.key, now).await } else { Ok(None) } {
                     Ok(None) => {
-                        if grant(shared, session, owner).await {
-                            return;
+                        let granted = grant(shared, session, owner, (newest, based)).await;
+                        if granted.is_some() {
+                            return granted;
                         }
                         sleep(PAUSE).await;
                     }
@@ -86,32 +99,52 @@ async fn watch(shared: &Shared, session: &Session, owner: OwnerId) {
             }
         }
     }
+    None
 }
 
-/// Grants the lock to a claim that is the first. Returns whether the claim is told.
-async fn grant(shared: &Shared, session: &Session, owner: OwnerId) -> bool {
-    let Ok(_turn) = shared.turn(owner, shared.now().after(PATIENCE)).await else { return false };
+/// Grants the lock to a claim that was the first when its directory was read. `None` if the claim is not told.
+///
+/// A write of this session that was answered not long ago promises the node of the claim for the whole lease: nothing is written then.
+/// The holder before was granted its lock before its node was removed, so the number of the newest removal exceeds its tokens. All later
+/// holders are granted theirs after the removal of this node.
+async fn grant(shared: &Shared, session: &Session, owner: OwnerId, (newest, based): (i64, Based)) -> Option<Noted> {
+    let Ok(_turn) = shared.turn(owner, shared.now().after(PATIENCE)).await else { return None };
     // Meanwhile it may have asked by itself, or have ended.
-    let Some(place) = shared.places.waiting(owner) else { return true };
-    let (Some(ticket), Some(inbox)) = (&place.ticket, shared.inbox()) else { return false };
-    let (stat, based) = match shared.confirm(session, &place).await {
-        Ok(confirmed) => confirmed,
-        Err(error) => {
-            if error == Error::NoNode {
-                tell(shared, owner);
-                shared.places.remove(owner);
+    let place = shared.places.waiting(owner)?;
+    let (ticket, inbox) = (place.ticket.as_ref()?, shared.inbox()?);
+    let lease = ticket.grant_ttl.min(session.lease());
+    let (zxid, at, based, noted) = if session.promises(place.asked, lease) {
+        (newest, shared.server_now(), based, Noted::Later)
+    } else {
+        match shared.confirm(session, &place).await {
+            Ok((stat, based)) => (stat.mzxid, stat.mtime, based, Noted::Already),
+            Err(error) => {
+                if error == Error::NoNode {
+                    tell(shared, owner);
+                    shared.places.remove(owner);
+                }
+                return None;
             }
-            return false;
         }
     };
-    let Ok(token) = shared.token(session, based, stat.mzxid, place.floor).await else { return false };
-    // The lease counts from the last confirmation of the place, which was sent before this write.
-    if shared.places.grant(owner, token, stat.mtime, place.expires) {
-        let mut claim = Claim::new(place.data.key.clone(), ticket.grant_ttl.min(session.lease()));
+    let token = shared.token(session, based, zxid, place.floor).await.ok()?;
+    // The lease counts from the last confirmation of the place, which was sent before a write of now.
+    if shared.places.grant(owner, token, at, place.expires) {
+        let mut claim = Claim::new(place.data.key.clone(), lease);
         claim.owner = owner;
         inbox.granted(Grant::new(claim, token, ticket.stamp));
     }
-    true
+    Some(noted)
+}
+
+/// Writes to the node of a holder, so that its time tells others since when the lock is held.
+async fn note(shared: &Shared, session: &Session, owner: OwnerId) {
+    while let Some(place) = shared.places.get(owner) {
+        match shared.confirm(session, &place).await {
+            Ok(_) | Err(Error::NoNode) => return,
+            Err(_) => sleep(PAUSE).await,
+        }
+    }
 }
 
 fn tell(shared: &Shared, owner: OwnerId) {
