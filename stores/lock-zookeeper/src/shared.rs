@@ -8,7 +8,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use lock_store::thread::ThreadState;
 use lock_store::types::system::sync::Mutex;
 use lock_store::{FencingToken, Holder, LockError, LockKey, Result, Timestamp};
-use zookeeper_client::{Error, Stat};
+use zookeeper_client::{Error, MultiReadResult, Stat};
 
 use crate::data::{ClaimData, KeptData, between};
 use crate::error::{Answer, foreign, of_request};
@@ -133,12 +133,25 @@ impl Shared {
     /// Reads which claims a lock has, the number of the newest transaction that added or removed one, and behind them the base of tokens.
     pub(crate) async fn standing(&self, session: &Session, hash: KeyHash) -> Answer<(Line, i64, Based)> {
         let folder = self.paths.shard(hash.shard());
-        // Sent in this order before the first answer, and answered in this order.
-        let list = session.client.get_children(&folder);
-        let read = session.client.get_data(&self.paths.base);
-        let (listed, based) = tokio::join!(list, read);
-        let (names, folder) = listed?;
-        Ok((Line::of(hash, &names), folder.pzxid, based))
+        let mut reader = session.client.new_multi_reader();
+        reader.add_get_children(&folder)?;
+        reader.add_get_data(&folder)?;
+        reader.add_get_data(&self.paths.base)?;
+        // Read in this order.
+        let mut read = reader.commit().await?.into_iter();
+        let names = match read.next() {
+            Some(MultiReadResult::Children { children }) => children,
+            read => return Err(refused(read)),
+        };
+        let newest = match read.next() {
+            Some(MultiReadResult::Data { stat, .. }) => stat.pzxid,
+            read => return Err(refused(read)),
+        };
+        let based = match read.next() {
+            Some(MultiReadResult::Data { data, stat }) => Ok((data, stat)),
+            read => Err(refused(read)),
+        };
+        Ok((Line::of(hash, &names), newest, based))
     }
 
     /// Reads by what a released lock is kept. A time that is over keeps nothing, and its node is removed.
@@ -244,6 +257,14 @@ impl Shared {
                 }
             }
         }
+    }
+}
+
+/// Returns why a part of a read has no data.
+fn refused(read: Option<MultiReadResult>) -> Error {
+    match read {
+        Some(MultiReadResult::Error { err }) => err,
+        _ => Error::UnexpectedError("ZooKeeper answered for fewer nodes than it was asked".to_owned()),
     }
 }
 

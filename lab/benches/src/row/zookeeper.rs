@@ -31,6 +31,9 @@ use servers::{NEWEST, Pace, Servers, can_start};
 const TASKS: usize = 64;
 const KEYS: u64 = 16;
 
+/// How long the servers have nothing to do before a watch or a hand-off is timed.
+const SETTLED: Duration = Duration::from_millis(10);
+
 /// The figures of one round: pairs per second of one task and of many, and medians in µs.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Measured {
@@ -201,6 +204,8 @@ async fn hand_offs(job: &Statements, measured: &mut Measured) -> Result<()> {
     for step in 0..job.steps {
         one.create("/watched", &[], &CreateMode::Ephemeral.with_acls(Acls::anyone_all())).await?;
         let (_, watcher) = other.check_and_watch_stat("/watched").await?;
+        // The threads of the servers sleep in both cases.
+        sleep(SETTLED).await;
         let started = clock::now();
         let (deleted, _) = tokio::join!(one.delete("/watched", None), watcher.changed());
         watches.push(clock::now() - started);
@@ -227,6 +232,6 @@ async fn queued(client: &Client, folder: &str, locks: &LockManager) -> Result<Jo
     while client.list_children(folder).await?.len() < 2 {
         tokio::task::yield_now().await;
     }
-    sleep(Duration::from_millis(10)).await;
+    sleep(SETTLED).await;
     Ok(waiter)
 }

@@ -93,13 +93,11 @@ impl Attempting<'_> {
         let folder = shared.paths.shard(hash.shard());
         let options = CreateMode::EphemeralSequential.with_acls(acls(&shared.settings));
         let mut has_folder = false;
-        let (created, listed, based) = loop {
+        let (created, standing) = loop {
             let sent = shared.now();
             // Sent in this order before the first answer, and executed in this order.
             let create = session.client.create(&start, &text, &options);
-            let list = session.client.get_children(&folder);
-            let read = session.client.get_data(&shared.paths.base);
-            let (created, listed, based) = tokio::join!(create, list, read);
+            let (created, standing) = tokio::join!(create, shared.standing(session, *hash));
             if let Ok((stat, _)) = &created {
                 shared.note_written(session, sent, stat.ctime);
             }
@@ -107,16 +105,15 @@ impl Attempting<'_> {
                 make(&session.client, &shared.settings, &folder).await.map_err(of_request)?;
                 continue;
             }
-            break (created, listed, based);
+            break (created, standing);
         };
-        let line = listed.map(|(names, folder)| (Line::of(*hash, &names), folder.pzxid));
-        let own = line.as_ref().ok().and_then(|(line, _)| line.position(claim.owner));
-        let (stat, (line, newest), at) = match (created, line, own) {
-            (Ok((stat, _)), Ok(line), Some(at)) => (stat, line, at),
-            (created, line, _) => {
+        let own = standing.as_ref().ok().and_then(|(line, ..)| line.position(claim.owner));
+        let (stat, (line, newest, based), at) = match (created, standing, own) {
+            (Ok((stat, _)), Ok(standing), Some(at)) => (stat, standing, at),
+            (created, standing, _) => {
                 // Whether there is a node is found out before this claim is worked on again.
                 self.settle().await;
-                let error = created.err().or(line.err());
+                let error = created.err().or(standing.err());
                 let removed = "the node of this claim was removed at once; an operator or another program did so";
                 return Err(error.map_or_else(|| LockError::not_executed(removed), of_request));
             }

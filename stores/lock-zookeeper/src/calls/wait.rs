@@ -13,6 +13,9 @@ use crate::shared::{Based, Shared};
 /// The pause after a request that failed, and the longest between two looks at a lock that is kept.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// How long after a grant its time is noted. A shorter hold needs no note.
+const NOTED_AFTER: Duration = Duration::from_millis(5);
+
 /// How long the turn of a claim is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -139,6 +142,7 @@ async fn grant(shared: &Shared, session: &Session, owner: OwnerId, (newest, base
 
 /// Writes to the node of a holder, so that its time tells others since when the lock is held.
 async fn note(shared: &Shared, session: &Session, owner: OwnerId) {
+    sleep(NOTED_AFTER).await;
     while let Some(place) = shared.places.get(owner) {
         match shared.confirm(session, &place).await {
             Ok(_) | Err(Error::NoNode) => return,

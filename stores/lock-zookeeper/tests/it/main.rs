@@ -16,6 +16,7 @@ mod stopped;
 mod support;
 #[cfg(feature = "tls")]
 mod tls;
+mod turns;
 mod users;
 mod votes;
 mod worker;
