@@ -127,13 +127,8 @@ impl Attempting<'_> {
         shared.places.insert(claim.owner, Place::new(known));
         tend(shared, session, claim.owner, false);
         if at == 0 && !self.is_kept(&line, stat.ctime).await? {
-            if newest == stat.czxid {
-                return self.granted(based, stat.czxid, stat.ctime).await;
-            }
-            // Since this node was made, another has come or gone: perhaps a claim that was granted meanwhile, under a greater token.
-            let ended = || LockError::not_executed("the claim has ended while it was granted");
-            let place = shared.places.get(claim.owner).ok_or_else(ended)?;
-            return self.again(place).await?.ok_or_else(ended);
+            // Since this node was made, another may have come and gone that was granted the lock under a greater token than its number.
+            return self.granted(based, newest, stat.ctime).await;
         }
         if request.tentative {
             shared.note_contended(&claim.key);

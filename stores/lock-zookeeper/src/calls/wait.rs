@@ -108,8 +108,6 @@ async fn watch(shared: &Shared, session: &Session, owner: OwnerId) -> Option<Not
 /// Grants the lock to a claim that was the first when its directory was read. `None` if the claim is not told.
 ///
 /// A write of this session that was answered not long ago promises the node of the claim for the whole lease: nothing is written then.
-/// The holder before was granted its lock before its node was removed, so the number of the newest removal exceeds its tokens. All later
-/// holders are granted theirs after the removal of this node.
 async fn grant(shared: &Shared, session: &Session, owner: OwnerId, (newest, based): (i64, Based)) -> Option<Noted> {
     let Ok(_turn) = shared.turn(owner, shared.now().after(PATIENCE)).await else { return None };
     // Meanwhile it may have asked by itself, or have ended.
