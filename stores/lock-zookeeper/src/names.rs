@@ -181,9 +181,17 @@ impl Line {
         self.claims.sort_by_key(|claim| claim.sequence.wrapping_sub(first));
     }
 
-    /// Returns how many claims came before one of this owner. `None` if it has no node.
-    pub(crate) fn position(&self, owner: OwnerId) -> Option<usize> {
-        self.claims.iter().position(|claim| claim.owner == owner)
+    /// Returns how many claims came before the one with this node. `None` if the node is gone.
+    ///
+    /// The owner of a claim does not tell which node is its own: an earlier session may have left another, which ends with that session.
+    pub(crate) fn position(&self, path: &str) -> Option<usize> {
+        let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
+        self.claims.iter().position(|claim| claim.name == name)
+    }
+
+    /// Returns the names of all nodes of an owner.
+    pub(crate) fn names_of(&self, owner: OwnerId) -> impl Iterator<Item = &str> {
+        self.claims.iter().filter(move |claim| claim.owner == owner).map(|claim| &*claim.name)
     }
 }
 
@@ -235,6 +243,7 @@ mod tests {
         let line = Line::of(hash, &names);
         let order: Vec<OwnerId> = line.claims.iter().map(|claim| claim.owner).collect();
         assert_eq!(order, [1, 3, 0, 2].map(|at| owners[at]));
-        assert_eq!((line.position(owners[0]), line.kept, line.job), (Some(2), false, false));
+        assert_eq!((line.position(&format!("/l/000/{}", names[0])), line.kept, line.job), (Some(2), false, false));
+        assert_eq!(line.names_of(owners[0]).collect::<Vec<_>>(), [&names[0]]);
     }
 }

@@ -184,7 +184,7 @@ impl Shared {
         Ok(self.holder(session, key, line).await?.unwrap_or_else(Holder::unseen))
     }
 
-    /// Writes to the node of a claim before it is granted. Returns its state, and the base of its token.
+    /// Writes to the node of a claim that is granted its lock. Returns its state, and the base of its token.
     ///
     /// The number of this transaction exceeds those of all grants before, unlike the number of the one that made the node: the holder
     /// before may have been granted its lock again since.

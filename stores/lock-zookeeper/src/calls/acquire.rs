@@ -107,7 +107,8 @@ impl Attempting<'_> {
             }
             break (created, standing);
         };
-        let own = standing.as_ref().ok().and_then(|(line, ..)| line.position(claim.owner));
+        let path = created.as_ref().map_or_else(|_| start.clone(), |(_, sequence)| format!("{start}{sequence}"));
+        let own = standing.as_ref().ok().and_then(|(line, ..)| line.position(&path));
         let (stat, (line, newest, based), at) = match (created, standing, own) {
             (Ok((stat, _)), Ok(standing), Some(at)) => (stat, standing, at),
             (created, standing, _) => {
@@ -118,7 +119,6 @@ impl Attempting<'_> {
                 return Err(error.map_or_else(|| LockError::not_executed(removed), of_request));
             }
         };
-        let path = shared.paths.beside(*hash, &line.claims[at].name);
         let waits = request.ticket.as_ref().map_or(claim.ttl, |ticket| ticket.grant_ttl);
         let expires = self.began.after(if request.tentative { TENTATIVE } else { waits });
         // From now on, a release finds it, and it ends by itself.
@@ -128,7 +128,8 @@ impl Attempting<'_> {
         tend(shared, session, claim.owner, false);
         if at == 0 && !self.is_kept(&line, stat.ctime).await? {
             // Since this node was made, another may have come and gone that was granted the lock under a greater token than its number.
-            return self.granted(based, newest, stat.ctime).await;
+            let at = if newest == stat.czxid { stat.ctime } else { shared.server_now() };
+            return self.granted(based, newest, at).await;
         }
         if request.tentative {
             shared.note_contended(&claim.key);
@@ -145,7 +146,7 @@ impl Attempting<'_> {
     async fn again(&self, place: Known) -> Result<Option<Attempt>> {
         let (shared, session, claim) = (self.shared, self.session, &self.request.claim);
         let line = shared.line(session, self.hash).await?;
-        let Some(at) = line.position(claim.owner) else { return Ok(None) };
+        let Some(at) = line.position(&place.path) else { return Ok(None) };
         let is_first = at == 0 && (place.granted.is_some() || !self.is_kept(&line, shared.server_now()).await?);
         if !is_first {
             if self.request.ticket.is_none() || shared.inbox().is_none() {
@@ -213,8 +214,8 @@ impl Attempting<'_> {
                 (Err(error), _) | (_, Err(error)) if error.is_transient() => sleep(Duration::from_millis(50)).await,
                 // The servers agree on a refusal as on a write.
                 (_, Ok(line)) => {
-                    if let Some(at) = line.position(owner) {
-                        shared.remove(session, &shared.paths.beside(self.hash, &line.claims[at].name)).await;
+                    for name in line.names_of(owner) {
+                        shared.remove(session, &shared.paths.beside(self.hash, name)).await;
                     }
                     return;
                 }

@@ -52,12 +52,16 @@ pub(crate) async fn release(shared: &Arc<Shared>, release: &Release, until: Time
 async fn find(shared: &Shared, session: &Session, release: &Release) -> Result<Option<Ending>> {
     let (key, hash) = (&release.claim.key, KeyHash::of(&release.claim.key));
     let line = shared.line(session, hash).await?;
-    let Some(at) = line.position(release.claim.owner) else { return Ok(None) };
-    let path = shared.paths.beside(hash, &line.claims[at].name);
+    let mut names = line.names_of(release.claim.owner);
+    let Some(first) = names.next() else { return Ok(None) };
+    let path = shared.paths.beside(hash, first);
+    for name in names {
+        shared.remove(session, &shared.paths.beside(hash, name)).await;
+    }
     let Some((data, stat)) = session.read(&path).await? else { return Ok(None) };
     let data = ClaimData::read(&data).ok_or_else(|| foreign(&path, key))?;
     let is_kept = line.kept && shared.kept(session, key, shared.server_now()).await?.is_some();
-    let granted = (at == 0 && !is_kept).then_some(stat.mtime);
+    let granted = (line.position(&path) == Some(0) && !is_kept).then_some(stat.mtime);
     Ok(Some(Ending { path, data, granted }))
 }
 

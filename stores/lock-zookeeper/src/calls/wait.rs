@@ -6,7 +6,7 @@ use std::time::Duration;
 use lock_store::{Claim, Grant, OwnerId};
 use zookeeper_client::Error;
 
-use crate::names::KeyHash;
+use crate::names::{KeyHash, Line};
 use crate::session::{Session, sleep};
 use crate::shared::{Based, Shared};
 
@@ -67,11 +67,16 @@ enum Noted {
 async fn watch(shared: &Shared, session: &Session, owner: OwnerId) -> Option<Noted> {
     while let Some(place) = shared.places.waiting(owner) {
         let hash = KeyHash::of(&place.data.key);
-        let Ok((line, newest, based)) = shared.standing(session, hash).await else {
-            sleep(PAUSE).await;
-            continue;
+        let (line, newest, based) = match shared.standing(session, hash).await {
+            // Its directory was taken away.
+            Err(error @ Error::NoNode) => (Line::default(), 0, Err(error)),
+            Ok(standing) => standing,
+            Err(_) => {
+                sleep(PAUSE).await;
+                continue;
+            }
         };
-        match line.position(owner) {
+        match line.position(&place.path) {
             // Its node was taken away. It enters again.
             None => {
                 tell(shared, owner);
@@ -105,9 +110,10 @@ async fn watch(shared: &Shared, session: &Session, owner: OwnerId) -> Option<Not
     None
 }
 
-/// Grants the lock to a claim that was the first when its directory was read. `None` if the claim is not told.
+/// Grants the lock to a claim that was the first when its directory was read. `None` if it still waits.
 ///
 /// A write of this session that was answered not long ago promises the node of the claim for the whole lease: nothing is written then.
+/// Until its time is noted, others see since when it waited.
 async fn grant(shared: &Shared, session: &Session, owner: OwnerId, (newest, based): (i64, Based)) -> Option<Noted> {
     let Ok(_turn) = shared.turn(owner, shared.now().after(PATIENCE)).await else { return None };
     // Meanwhile it may have asked by itself, or have ended.
@@ -129,7 +135,7 @@ async fn grant(shared: &Shared, session: &Session, owner: OwnerId, (newest, base
         }
     };
     let token = shared.token(session, based, zxid, place.floor).await.ok()?;
-    // The lease counts from the last confirmation of the place, which was sent before a write of now.
+    // The lease counts from when its caller asked last. It ends at most half a session after the newest answered write was sent.
     if shared.places.grant(owner, token, at, place.expires) {
         let mut claim = Claim::new(place.data.key.clone(), lease);
         claim.owner = owner;

@@ -4,6 +4,7 @@
 mod callers;
 mod conformance;
 mod cuts;
+mod earlier;
 mod ensemble;
 mod growth;
 mod history;
