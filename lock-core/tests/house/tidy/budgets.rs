@@ -18,7 +18,7 @@ const BUDGETS: [(&str, usize); 16] = [
     ("stores/lock-quorum", 3_000),
     ("stores/lock-postgres", 6_920),
     ("stores/lock-redisson", 1_200),
-    ("stores/lock-zookeeper", 3_207),
+    ("stores/lock-zookeeper", 3_226),
     ("stores/lock-kubernetes", 2_878),
     ("testing/lock-testing", 5_107),
     ("dashboards", 2_500),
