@@ -198,8 +198,8 @@ fn the_proof_in_the_readme_is_the_published_one() {
     assert!(readme.contains(&format!("all {} rows", verdicts.len())));
     for (first, server) in [
         ("one server", "one server"),
-        ("Sentinel", "Sentinel"),
-        ("Cluster", "Cluster"),
+        ("Sentinel, `acks=all`", "Sentinel"),
+        ("Cluster, `acks=all`", "Cluster"),
         ("quorum of three", "quorum of three"),
     ] {
         let name = format!("ours, every kind of caller, {server}, all assumptions held");
