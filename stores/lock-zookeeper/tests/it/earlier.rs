@@ -29,7 +29,8 @@ impl Left {
         let servers = Servers::shared(NEWEST, 1);
         let url = servers.url(&format!("{root}?session=60s"));
         let store = ZooKeeper::new(&url).unwrap();
-        let earlier = Client::connect(&format!("127.0.0.1:{}", servers.port(0))).await.unwrap();
+        let connector = Client::connector().with_session_timeout(LONG);
+        let earlier = connector.connect(&format!("127.0.0.1:{}", servers.port(0))).await.unwrap();
         let claim = Claim::new(LockKey::new("k").unwrap(), LONG);
         let mut request = AcquireRequest::new(claim, HolderInfo::new("here", 1, "test"));
         request.execute_within = LONG;
@@ -61,7 +62,7 @@ impl Left {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[limit]
+#[limit(120)]
 async fn a_claim_is_not_granted_the_lock_by_a_node_of_an_earlier_session() {
     if !is_installed(NEWEST) {
         return;
@@ -72,7 +73,8 @@ async fn a_claim_is_not_granted_the_lock_by_a_node_of_an_earlier_session() {
     let asked = left.store.try_acquire(&left.request).await;
     assert!(matches!(asked, Ok(Attempt::Contended)), "{asked:?}");
     let again = left.store.try_acquire(&left.request).await;
-    assert!(matches!(again, Ok(Attempt::Held { .. })), "{again:?}");
+    // On a machine that stood still, its place has ended meanwhile, and it has entered again.
+    assert!(matches!(again, Ok(Attempt::Held { .. } | Attempt::Contended)), "{again:?}");
     left.earlier.delete(&node, None).await.unwrap();
     let granted = left.store.try_acquire(&left.request).await;
     assert!(matches!(granted, Ok(Attempt::Granted { .. })), "{granted:?}");
@@ -81,7 +83,7 @@ async fn a_claim_is_not_granted_the_lock_by_a_node_of_an_earlier_session() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[limit]
+#[limit(120)]
 async fn a_waiter_is_not_granted_its_turn_by_a_node_of_an_earlier_session() {
     if !is_installed(NEWEST) {
         return;
@@ -90,7 +92,7 @@ async fn a_waiter_is_not_granted_its_turn_by_a_node_of_an_earlier_session() {
     let guard = locks(&left.url).lock("k").await.unwrap();
     let node = left.leave().await;
     let (inbox, mut reports) = inbox(EventLog::default());
-    left.request.ticket = Some(Ticket::new(Arc::clone(inbox.id()), 1, LONG / 6));
+    left.request.ticket = Some(Ticket::new(Arc::clone(inbox.id()), 1, LONG / 3));
     let waits = async {
         while !inbox.is_open() {
             sleep(5 * MS).await;
