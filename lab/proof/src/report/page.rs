@@ -101,7 +101,7 @@ The run had {fault_count} faults: `{fault_kinds}`.
 
 {}
 
-Other libraries get the same faults, with the settings that their documentation recommends. *Holds* for another library means that no fault was seen in so many sections.
+With seed 20261126, Sentinel and Cluster have `acks=all`. Other libraries get the same faults, with the settings that their documentation recommends. *Holds* for another library means that no fault was seen in so many sections.
 A key from which tokens are drawn is not a key left: `RFencedLock` keeps one for each lock, for ever, and this library one for each server (`distributed-lock:clock`).
 *All served after*: how long after the faults had ended every process had the lock, at most {:?}, or *never*. In a row that does not name an assumption, all of them held.
 
