@@ -4,9 +4,9 @@
 CREATE OR REPLACE FUNCTION lock_core.last_run_v1(k text)
 RETURNS TABLE (every_ms bigint, about text, started_ms bigint, succeeded boolean, good_ms bigint)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-  SELECT j.every_ms, j.about, floor(extract(epoch FROM clock_timestamp() - j.started) * 1000)::bigint, j.succeeded,
-      floor(extract(epoch FROM clock_timestamp() - j.good) * 1000)::bigint
-    FROM lock_core.job j WHERE j.key = k AND j.until > clock_timestamp()
+  SELECT j.every_ms, j.about, floor(extract(epoch FROM c.read - j.started) * 1000)::bigint, j.succeeded,
+      floor(extract(epoch FROM c.read - j.good) * 1000)::bigint
+    FROM lock_core.job j, (SELECT clock_timestamp() AS read) c WHERE j.key = k AND j.until > c.read
 $$;
 
 -- Writes that the work under a lock is done for a version, if this owner has the lock: nobody else has it before this commits. Returns
