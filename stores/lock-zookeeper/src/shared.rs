@@ -184,18 +184,23 @@ impl Shared {
         Ok(self.holder(session, key, line).await?.unwrap_or_else(Holder::unseen))
     }
 
-    /// Writes to the node of a claim that is granted its lock. Returns its state, and the base of its token.
+    /// Writes to the node of a claim. From now on, its time tells since when the lock is held.
+    pub(crate) async fn rewrite(&self, session: &Session, place: &Known) -> Answer<Stat> {
+        let sent = self.now();
+        let stat = session.client.set_data(&place.path, &place.data.write(), None).await?;
+        self.note_written(session, sent, stat.mtime);
+        Ok(stat)
+    }
+
+    /// Writes to the node of a claim before it is granted. Returns its state, and the base of its token.
     ///
     /// The number of this transaction exceeds those of all grants before, unlike the number of the one that made the node: the holder
     /// before may have been granted its lock again since.
     pub(crate) async fn confirm(&self, session: &Session, place: &Known) -> Answer<(Stat, Based)> {
-        let (sent, text) = (self.now(), place.data.write());
-        let write = session.client.set_data(&place.path, &text, None);
-        let read = session.client.get_data(&self.paths.base);
-        let (written, based) = tokio::join!(write, read);
-        let stat = written?;
-        self.note_written(session, sent, stat.mtime);
-        Ok((stat, based))
+        // Polled, and so sent, in this order.
+        let read = async { session.client.get_data(&self.paths.base).await };
+        let (written, based) = tokio::join!(self.rewrite(session, place), read);
+        Ok((written?, based))
     }
 
     /// Makes the token of a grant from the number of a transaction. It is that of the grant, or one from after the end of the holder before.

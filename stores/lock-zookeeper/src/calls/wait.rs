@@ -148,7 +148,7 @@ async fn grant(shared: &Shared, session: &Session, owner: OwnerId, (newest, base
 async fn note(shared: &Shared, session: &Session, owner: OwnerId) {
     sleep(NOTED_AFTER).await;
     while let Some(place) = shared.places.get(owner) {
-        match shared.confirm(session, &place).await {
+        match shared.rewrite(session, &place).await {
             Ok(_) | Err(Error::NoNode) => return,
             Err(_) => sleep(PAUSE).await,
         }
