@@ -39,3 +39,15 @@ struct Cookbook;
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/choosing-a-ttl.md")]
 struct ChoosingATtl;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../lock-macros/docs/distributed_lock.md")]
+struct Attribute;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../lock-macros/docs/options.md")]
+struct AttributeOptions;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../lock-macros/docs/lock_key.md")]
+struct KeyMacro;

@@ -206,7 +206,7 @@ mod tests {
             };
             let length = draw(7);
             let text: String = (0..length).map(|at| part(&mut draw, at)).collect();
-            let (here, there) = (parse(&text), lock_core::store::text::duration(&text));
+            let (here, there) = (parse(&text), crate::store::duration(&text));
             assert_eq!(here.as_ref().ok(), there.as_ref().ok(), "{text:?}: {here:?}, {there:?}");
             read += usize::from(here.is_ok());
         }

@@ -90,7 +90,7 @@ async fn charge() -> Result<(), LockError> {
 }
 
 fn names() -> Vec<&'static str> {
-    sites().map(lock_core::Site::function).filter(|name| name.contains("it::sites::")).collect()
+    sites().map(lock_core::Site::function).filter(|name| name.contains("attribute::sites::")).collect()
 }
 
 #[test]
@@ -101,16 +101,16 @@ fn a_site_is_named_with_its_type() {
     assert_eq!(
         found,
         [
-            "<it::sites::Billing as it::sites::Charge>::charge",
-            "<it::sites::Stock<u8> as it::sites::Charge>::charge",
-            "it::sites::Billing::charge",
-            "it::sites::Billing::charge_all",
-            "it::sites::Charge::by_default",
-            "it::sites::One::charge",
-            "it::sites::Stock<_>::charge",
-            "it::sites::Two::charge",
-            "it::sites::charge",
-            "it::sites::far::<impl it::sites::Stock<u16>>::sell",
+            "<attribute::sites::Billing as attribute::sites::Charge>::charge",
+            "<attribute::sites::Stock<u8> as attribute::sites::Charge>::charge",
+            "attribute::sites::Billing::charge",
+            "attribute::sites::Billing::charge_all",
+            "attribute::sites::Charge::by_default",
+            "attribute::sites::One::charge",
+            "attribute::sites::Stock<_>::charge",
+            "attribute::sites::Two::charge",
+            "attribute::sites::charge",
+            "attribute::sites::far::<impl attribute::sites::Stock<u16>>::sell",
         ]
     );
 }

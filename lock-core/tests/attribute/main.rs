@@ -22,4 +22,3 @@ mod shapes;
 mod sites;
 mod size;
 mod support;
-mod ui;

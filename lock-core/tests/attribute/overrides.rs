@@ -77,7 +77,7 @@ async fn keys_come_from_an_iterator() {
     guard.release().await.unwrap();
     assert_eq!(ship(&locks, &[]).await.unwrap_err().kind(), LockErrorKind::InvalidKey);
     let site = |name: &str| lock_core::sites().find(|site| site.function().ends_with(name)).unwrap().label;
-    assert_eq!((site("overrides::ship"), site("overrides::by_name")), ("it::overrides::ship", "names"));
+    assert_eq!((site("overrides::ship"), site("overrides::by_name")), ("attribute::overrides::ship", "names"));
 }
 
 #[test]

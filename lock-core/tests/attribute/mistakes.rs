@@ -127,7 +127,7 @@ fn calls_without_an_error(id: &str) -> Vec<Call<'_>> {
 fn a_mistake_that_cannot_be_returned_panics() {
     for (name, call) in calls_without_an_error("1") {
         let text = panic_of(call);
-        assert!(text.starts_with(&format!("it::mistakes::{name} did not run")), "{name}: {text}");
+        assert!(text.starts_with(&format!("attribute::mistakes::{name} did not run")), "{name}: {text}");
         assert!(text.contains("no lock manager is installed here; call LockManager::connect"), "{name}: {text}");
         assert!(text.contains("return a `Result` whose error is `From<LockError>`"), "{name}: {text}");
     }

@@ -365,7 +365,7 @@ async fn a_caller_that_goes_away_releases() {
 fn every_site_is_registered_before_its_first_call() {
     let site = lock_core::sites().find(|site| site.function().ends_with("loss::cancelled")).unwrap();
     assert_eq!((site.label, site.ttl, site.stuck_after), ("lost", Some(Duration::from_secs(10)), None));
-    assert_eq!(site.function(), "it::loss::cancelled");
+    assert_eq!(site.function(), "attribute::loss::cancelled");
     assert_eq!(lock_core::sites().filter(|site| site.label == "lost").count(), 4);
 }
 
