@@ -1,5 +1,6 @@
 //! The machinery on virtual time, over a store that takes its time to answer.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -19,11 +20,13 @@ struct Remote {
     one_way: Duration,
     /// The keys whose renewals are refused.
     refused: &'static [&'static str],
+    /// Whether requests with the shortest deadline reach the store after it, and how many did.
+    late: Option<Arc<AtomicU32>>,
 }
 
 impl Remote {
     fn new(one_way: Duration) -> Self {
-        Self { store: MemoryStore::new(), one_way, refused: &[] }
+        Self { store: MemoryStore::new(), one_way, refused: &[], late: None }
     }
 
     async fn there_and_back<T>(&self, command: impl Future<Output = T>) -> T {
@@ -52,6 +55,12 @@ impl LockBackend for Remote {
     }
 
     async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt, LockError> {
+        if let Some(late) = self.late.as_ref().filter(|_| request.execute_within == SECOND / 10) {
+            late.fetch_add(1, Ordering::Relaxed);
+            // The whole process stands still, so nothing else notices the deadline first.
+            std::thread::sleep(request.execute_within);
+            return Err(LockError::not_executed("the store was reached after the deadline"));
+        }
         self.there_and_back(self.store.try_acquire(request)).await
     }
 
@@ -107,6 +116,22 @@ async fn a_store_that_was_left_no_time_has_not_failed() {
         assert_eq!(seen.0.lock().unwrap().1, failed, "an answer takes {:?}, and {wait:?} were left", 2 * one_way);
         locks.shutdown(SECOND).await;
     }
+}
+
+#[tokio::test]
+#[limit]
+async fn a_last_request_that_comes_too_late_does_not_hide_the_holder() {
+    let late = Arc::new(AtomicU32::new(0));
+    for millis in (200..300).step_by(7) {
+        let remote = Remote { late: Some(Arc::clone(&late)), ..Remote::new(Duration::ZERO) };
+        let holder = LockManager::builder(remote.store.clone()).drive_on_current_runtime().build().unwrap();
+        let _guard = holder.lock("k").with_site("shop::charge").await.unwrap();
+        let locks = LockManager::builder(remote).drive_on_current_runtime().build().unwrap();
+        let error = locks.lock("k").with_wait(Duration::from_millis(millis)).await.unwrap_err();
+        assert_eq!(error.kind(), LockErrorKind::Timeout, "{error}");
+        assert_eq!(error.holder().map(Holder::site), Some("shop::charge"));
+    }
+    assert!(late.load(Ordering::Relaxed) > 0, "no wait ended with a request that came too late");
 }
 
 #[tokio::test(start_paused = true)]

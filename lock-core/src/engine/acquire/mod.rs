@@ -24,7 +24,7 @@ use crate::engine::hold::Hold;
 use crate::engine::hold::owned::{HolderRole, OwnedHold};
 use crate::engine::lease::{Lease, deadline_of};
 use crate::engine::report::trace;
-use crate::engine::shared::{Engine, Interrupted, PendingEntry};
+use crate::engine::shared::{Engine, FAIR_TIME, Interrupted, PendingEntry};
 use lock_store::contract::event::{GrantPath, LockEventKind};
 use lock_store::types::error::{LockError, LockErrorKind, Result};
 use lock_store::types::fencing::FencingToken;
@@ -243,7 +243,7 @@ impl Acquire {
             return Err(self.engine().refusal());
         }
         loop {
-            let releases = guard.releases();
+            let (releases, asked_at) = (guard.releases(), now);
             let (asked, answered_at) = self.ask(&mut guard, now, waited).await;
             if self.engine().refuses(self.spec.accepted) {
                 return Err(self.engine().refusal());
@@ -285,9 +285,9 @@ impl Acquire {
                 }
                 Err(error) if error.kind() == LockErrorKind::Unavailable && self.spec.options.wait != Wait::None => {
                     refusals += 1;
-                    // A store that had too little time to answer is not to blame.
-                    let cut_short = waited && error.is_ambiguous() && now >= self.until;
-                    if !cut_short {
+                    // A store that had too little time to answer or to execute it is not to blame: who holds the lock is the reason.
+                    let is_late = error.is_ambiguous() || now.since(asked_at) >= FAIR_TIME;
+                    if !(waited && is_late && now >= self.until) {
                         self.out_of_reach = Some(guard.name_error(error));
                     }
                     now.after(poll_pause(refusals, None))
