@@ -117,7 +117,11 @@ fn a_locked_row_delays_no_other_of_its_batch_nor_of_its_store() {
         sleep(Duration::from_secs(3)).await;
         for number in 0..40 {
             granted(&store, &claim(&format!("beside {number}"), LONG)).await;
-            assert!(waiting().await <= 1, "one connection waits for locked rows, and the others serve everything else");
+            // A stalled server may still end one wait when the next has begun.
+            let watch = Stopwatch::start();
+            while waiting().await > 1 {
+                watch.assert_within(Duration::from_secs(2), "one connection for locked rows, the others for the rest");
+            }
         }
         done.store(true, Ordering::Relaxed);
         user.batch_execute("ROLLBACK").await.unwrap();
