@@ -1,6 +1,6 @@
 //! The machinery on virtual time, over a store that takes its time to answer.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -22,11 +22,13 @@ struct Remote {
     refused: &'static [&'static str],
     /// Whether requests with the shortest deadline reach the store after it, and how many did.
     late: Option<Arc<AtomicU32>>,
+    /// Whether releases do not reach the store, and how many did not.
+    away: Arc<(AtomicBool, AtomicU32)>,
 }
 
 impl Remote {
     fn new(one_way: Duration) -> Self {
-        Self { store: MemoryStore::new(), one_way, refused: &[], late: None }
+        Self { store: MemoryStore::new(), one_way, refused: &[], late: None, away: Arc::default() }
     }
 
     async fn there_and_back<T>(&self, command: impl Future<Output = T>) -> T {
@@ -75,6 +77,10 @@ impl LockBackend for Remote {
     }
 
     async fn release(&self, release: &Release) -> Result<Freed, LockError> {
+        if self.away.0.load(Ordering::Relaxed) {
+            self.away.1.fetch_add(1, Ordering::Relaxed);
+            return Err(LockError::not_executed("the store is away"));
+        }
         self.there_and_back(self.store.release(release)).await
     }
 
@@ -132,6 +138,30 @@ async fn a_last_request_that_comes_too_late_does_not_hide_the_holder() {
         assert_eq!(error.holder().map(Holder::site), Some("shop::charge"));
     }
     assert!(late.load(Ordering::Relaxed) > 0, "no wait ended with a request that came too late");
+}
+
+#[tokio::test(start_paused = true)]
+#[limit]
+async fn releases_are_tried_less_often_the_longer_the_store_is_away_and_come_soon_after_it() {
+    let remote = Remote::new(Duration::ZERO);
+    let (away, store) = (Arc::clone(&remote.away), remote.store.clone());
+    let locks = LockManager::builder(remote).drive_on_current_runtime().build().unwrap();
+    let keys: Vec<_> = (0..50).map(|number| format!("k{number}")).collect();
+    let mut held = Vec::new();
+    for key in &keys {
+        held.push(locks.lock(key).with_ttl(120 * SECOND).await.unwrap());
+    }
+    away.0.store(true, Ordering::Relaxed);
+    drop(held);
+    tokio::time::sleep(60 * SECOND).await;
+    let tries = away.1.load(Ordering::Relaxed);
+    assert!((50 * 120..50 * 60 * 6).contains(&tries), "{tries} tries of 50 releases in a minute");
+    away.0.store(false, Ordering::Relaxed);
+    tokio::time::sleep(SECOND / 2).await;
+    let others = LockManager::builder(store).drive_on_current_runtime().build().unwrap();
+    for key in &keys {
+        others.lock(key).without_waiting().await.unwrap();
+    }
 }
 
 #[tokio::test(start_paused = true)]

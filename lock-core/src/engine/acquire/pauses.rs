@@ -9,8 +9,7 @@ use lock_store::types::system::clock::{Timestamp, jitter};
 /// The bounds of the pause between attempts, if the holder will not announce its release.
 const POLL: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
 
-/// Returns when a claim that found the lock taken asks again. It may sleep in the queue, wait in the queue, or poll
-/// after a number of refusals.
+/// Returns when a claim that found the lock taken asks again. It may sleep or wait in the queue, or poll after a number of refusals.
 pub(super) fn again_at(
     now: Timestamp,
     (sleep, ticks): (Option<Duration>, &Ticks),

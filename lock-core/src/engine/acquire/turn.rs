@@ -73,8 +73,7 @@ impl Acquire {
     async fn wait_for_turn(&mut self, mut waiter: Waiter<Handoff>) -> Result<(Turn<Handoff>, bool, Timestamp)> {
         let started = self.started;
         self.contended(waiter.take_found().and_then(|holder| holder.describe(started)));
-        // The waiter is dropped only after the holder was read below: with its last waiter the queue forgets the
-        // holder.
+        // The waiter is dropped only after the holder was read below: with its last waiter the queue forgets the holder.
         let (mut now, accepted) = (started, self.spec.accepted);
         let turn = loop {
             let at = self.until.min(self.telling.at);

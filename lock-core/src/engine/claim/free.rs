@@ -8,10 +8,14 @@ use crate::engine::shared::{Caller, Engine};
 use lock_store::contract::backend::{Claim, Freed, JobRun, Release};
 use lock_store::types::error::{LockErrorKind, LossReason, Result};
 use lock_store::types::options::command_timeout;
-use lock_store::types::system::clock::{Timestamp, jitter};
+use lock_store::types::system::backoff::Backoff;
+use lock_store::types::system::clock::Timestamp;
 
 /// A time before every other time.
 pub(crate) const PAST: Timestamp = Timestamp::from_nanos(0);
+
+/// The pauses between the tries of a release. They grow: while a store is away, thousands of ended claims may wait for it.
+const TRY_AGAIN: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
 
 /// How a release ended.
 ///
@@ -82,8 +86,7 @@ pub(crate) async fn release_until_answered(
     };
     let answer = retry.run(engine, caller).await;
     let outcome = match &answer {
-        // The answer *not held* to a retry does not mean a loss. The earlier try may have freed the lock without an
-        // answer.
+        // The answer *not held* to a retry does not mean a loss. The earlier try may have freed the lock without an answer.
         Ok(done) if done.freed == Freed::Released || done.repeated => Ok(ReleaseOutcome::Released),
         Ok(done) if done.sent_at >= lease.deadline() => Ok(ReleaseOutcome::AlreadyLost(LossReason::Expired)),
         Ok(_) => Ok(ReleaseOutcome::AlreadyLost(engine.loss_by_others(lease))),
@@ -97,8 +100,7 @@ pub(crate) async fn release_until_answered(
 /// A release that is retried until its answer is final.
 struct ReleaseRetry {
     release: Release,
-    /// Whether the claim is withdrawn instead of released. As far as this process knows, no caller has held the lock by
-    /// it.
+    /// Whether the claim is withdrawn instead of released: as far as this process knows, no caller has held the lock by it.
     withdraws: bool,
     /// The time until which the key stays taken.
     keep_until: Timestamp,
@@ -122,7 +124,7 @@ struct Answered {
 
 impl ReleaseRetry {
     async fn run(mut self, engine: &Arc<Engine>, caller: Caller) -> Result<Answered> {
-        let mut repeated = false;
+        let (mut repeated, mut pauses) = (false, TRY_AGAIN);
         loop {
             let sent_at = engine.clock.now();
             self.release.keep_for = self.keep_until.since(sent_at);
@@ -142,8 +144,7 @@ impl ReleaseRetry {
                 Err(error) => {
                     repeated |= error.is_ambiguous();
                     self.release.in_background = false;
-                    let pause = jitter(Duration::from_millis(5), Duration::from_millis(100));
-                    let again_at = engine.clock.now().after(pause);
+                    let again_at = engine.clock.now().after(pauses.pause());
                     if error.kind() != LockErrorKind::Unavailable || again_at >= self.give_up_at {
                         return Err(error);
                     }
