@@ -336,8 +336,7 @@ impl Acquire {
         }
     }
 
-    /// Returns the error of a wait that ended without a grant. If the last command to the store failed, that is the
-    /// reason.
+    /// Returns the error of a wait that ended without a grant. If the last command to the store failed, that is the reason.
     fn interrupted(&mut self, why: Interrupted) -> LockError {
         match (why, self.out_of_reach.take()) {
             (Interrupted::Closed, _) => self.engine().refusal(),

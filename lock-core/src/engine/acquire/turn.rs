@@ -85,8 +85,7 @@ impl Acquire {
             now = at;
         };
         let now = self.engine().clock.now();
-        // In the meantime the caller with the turn may have got the lock, seen its holder, or learned why the store grants
-        // nothing.
+        // In the meantime the caller with the turn may have got the lock, seen its holder, or learned why the store grants nothing.
         match waiter.holder() {
             Some(HolderHint::OutOfReach(error)) => (self.holder, self.out_of_reach) = (None, Some(error)),
             hint if turn.is_err() || self.holder.is_none() => {

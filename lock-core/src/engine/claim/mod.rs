@@ -207,8 +207,7 @@ impl ClaimGuard {
         self.pending.as_ref().is_some_and(|pending| pending.retiring.is_some())
     }
 
-    /// Waits for a grant. Also returns the time at which the grant was accepted. `None` means that the claim must ask
-    /// again.
+    /// Waits for a grant. Also returns the time at which the grant was accepted. `None` means that the claim must ask again.
     pub(crate) async fn listen(
         &mut self,
         spec: &LockSpec,
@@ -232,8 +231,7 @@ impl Drop for ClaimGuard {
         let (Some(pending), Some(turn)) = (self.pending.take(), self.turn.take()) else { return };
         let engine = Arc::clone(&pending.engine);
         let terms = pending.terms;
-        // The place in the store's queue belongs to the process. The next caller with the same terms continues the
-        // claim.
+        // The place in the store's queue belongs to the process. The next caller with the same terms continues the claim.
         let (pending, turn) = if pending.has_begun() {
             let pending = Carried::PendingClaim(Box::new(pending));
             match turn.hand_on(Handoff::new(&engine, pending), |next| next == terms) {
@@ -296,8 +294,7 @@ fn abandon(engine: &Arc<Engine>, pending: PendingClaim, turn: Turn<Handoff>) {
     let PendingClaim { claim, in_flight, unsettled_until, retiring, queued, .. } = pending;
     let nothing_sent = in_flight.is_none() && unsettled_until.is_none() && !queued;
     if let Some(lease) = retiring {
-        // The lease's release was to go out with this claim. If nothing was sent, it can still go out with another
-        // claim.
+        // The lease's release was to go out with this claim. If nothing was sent, it can still go out with another claim.
         if nothing_sent {
             retire(engine, &lease, turn);
             return;

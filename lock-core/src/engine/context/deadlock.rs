@@ -90,8 +90,7 @@ impl Nested {
                 continue;
             }
             let deadlock = deadlock(now);
-            // The victim gives way after one more walk. The other members then find the deadlock too before it has
-            // ended.
+            // The victim gives way after one more walk. The other members then find the deadlock too before it has ended.
             if reported && deadlock.victim {
                 return LockError::deadlock(&deadlock);
             }

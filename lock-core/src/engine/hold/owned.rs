@@ -212,8 +212,7 @@ impl Future for Finished {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.begun.take() {
             Some(Begun::Done(outcome)) => Poll::Ready(Ok(outcome)),
-            // A keeper that has ended cannot take the turn back from an unpolled caller, so waiting could take for
-            // ever.
+            // A keeper that has ended cannot take the turn back from an unpolled caller, so waiting could take for ever.
             Some(Begun::Passed(..)) if self.in_background || self.handle.engine.is_unattended() => {
                 Poll::Ready(Ok(ReleaseOutcome::InBackground))
             }
@@ -221,8 +220,7 @@ impl Future for Finished {
                 let arrived = if self.has_yielded || lease.takes() > takes {
                     lease.poll_arrival(takes, cx)
                 } else {
-                    // The called waiter is usually polled before this future is polled again. Then no extra wake-up is
-                    // needed.
+                    // The called waiter is usually polled before this future is polled again. Then no extra wake-up is needed.
                     cx.waker().wake_by_ref();
                     Poll::Pending
                 };

@@ -30,6 +30,10 @@ impl Room {
         }
     }
 
+    pub(super) fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
     pub(super) fn is_left(&self) -> bool {
         self.used.load(Ordering::Acquire) < LIMIT
     }

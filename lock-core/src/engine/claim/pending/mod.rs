@@ -149,8 +149,7 @@ impl PendingClaim {
         if let Some(listener) = &listener {
             listener.mark_held();
         }
-        // A send that was given up may still be executed, even after the release. The release then waits for it to
-        // settle.
+        // A send that was given up may still be executed, even after the release. The release then waits for it to settle.
         let unsettled = self.in_flight.map(|sent| sent.settled_after(now)).max(self.unsettled_until);
         let beginning = Beginning {
             token: success.token,
@@ -217,8 +216,7 @@ impl PendingClaim {
         sent_at: Timestamp,
         floor: FencingToken,
     ) -> ClaimAnswer {
-        // A token that does not exceed the newest known one of its key means that the store went back in time. It is
-        // only reported.
+        // A token that does not exceed the newest known one of its key means that the store went back in time. It is only reported.
         let queued = matches!(attempt, Attempt::Queued { .. } | Attempt::Asleep { .. });
         // A queued claim stays queued. It keeps its place even while grants cannot be heard and it asks for no place.
         self.queued |= queued;
