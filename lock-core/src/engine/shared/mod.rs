@@ -148,11 +148,6 @@ impl Engine {
         let _ = self.jobs.send(job);
     }
 
-    /// Returns how many cleanups are in flight.
-    pub(crate) fn cleanups(&self) -> usize {
-        self.room.used()
-    }
-
     /// Returns whether a new claim need not wait for [`room`](Self::room).
     pub(crate) fn has_room(&self) -> bool {
         self.room.is_left()
