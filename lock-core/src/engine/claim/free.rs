@@ -8,7 +8,7 @@ use crate::engine::shared::{Caller, Engine};
 use lock_store::contract::backend::{Claim, Freed, JobRun, Release};
 use lock_store::types::error::{LockErrorKind, LossReason, Result};
 use lock_store::types::options::command_timeout;
-use lock_store::types::system::clock::{Timestamp, jitter};
+use lock_store::types::system::clock::Timestamp;
 
 /// A time before every other time.
 pub(crate) const PAST: Timestamp = Timestamp::from_nanos(0);
@@ -141,7 +141,7 @@ impl ReleaseRetry {
                     repeated |= error.is_ambiguous();
                     self.release.in_background = false;
                     tries += 1;
-                    let again_at = engine.clock.now().after(pause(tries, engine.cleanups()));
+                    let again_at = engine.clock.now().after(engine.pause(tries));
                     if error.kind() != LockErrorKind::Unavailable || again_at >= self.give_up_at {
                         return Err(error);
                     }
@@ -151,13 +151,6 @@ impl ReleaseRetry {
             engine.timer.sleep_until(again_at).await;
         }
     }
-}
-
-/// Returns how long to pause before a release is tried again. The bound doubles up to half a second. While thousands of ended claims wait
-/// for a store that is away, it grows on: together they try about 4,000 times a second, on the thread that renews.
-fn pause(tries: u32, cleanups: usize) -> Duration {
-    let longest = Duration::from_millis(500.max(cleanups as u64 / 2));
-    jitter(Duration::from_millis(1), Duration::from_millis(10 << tries.min(10)).min(longest))
 }
 
 /// Returns the time from which the store does not execute an unanswered acquire of a lease's claim.

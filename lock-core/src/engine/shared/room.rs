@@ -4,21 +4,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
-use crate::engine::shared::Engine;
-
 /// How many releases and other cleanups may be in flight before new claims wait. If guards are dropped faster than the
 /// store frees their locks, the program then pays with time and not with memory.
 const LIMIT: usize = 4096;
 
 /// The number of cleanups in flight at which waiting claims continue.
 const RESUME: usize = LIMIT / 4 * 3;
-
-impl Engine {
-    /// Returns how many cleanups are in flight.
-    pub(crate) fn cleanups(&self) -> usize {
-        self.room.used.load(Ordering::Relaxed)
-    }
-}
 
 /// Counts the cleanups that are in flight.
 #[derive(Default)]
