@@ -31,7 +31,7 @@ failed=0
 if [ "$*" = --workspace ]; then
     # The test programs in two halves, side by side: most of them wait, and one half does not fill two processors.
     # lock-core/tests/house/tidy/limits.rs checks that no program is missing here.
-    ours="--lib --bins --test house --test attribute --test engine --test redis --test topologies --test exposed --test clients --test process
+    ours="--lib --bin lockctl --bin flash_sale --test house --test attribute --test engine --test redis --test topologies --test exposed --test clients --test process
         --test interleavings --test first_use --test renamed --test strict --test install_existing_first --test install_existing_later
         --test install_own --test opentelemetry"
     others="--test it --test kills --test counter"

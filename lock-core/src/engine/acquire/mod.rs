@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tracing::{Instrument as _, Span};
 
-use crate::engine::acquire::pauses::again_at;
+use crate::engine::acquire::pauses::{again_at, poll_pause};
 use crate::engine::acquire::turn::{Start, guest_of};
 use crate::engine::acquire::waiting::Telling;
 use crate::engine::claim::spec::LockSpec;
@@ -281,16 +281,17 @@ impl Acquire {
                     if self.spec.options.wait == Wait::None || self.spec.is_of_same(self.holder.as_ref()) {
                         return Err(LockError::busy(self.holder.clone()));
                     }
-                    again_at(now, (pause, self.engine()), refusals, self.spec.options.ttl, left)
+                    again_at(now, (pause, &self.engine().ticks), refusals, self.spec.options.ttl, left)
                 }
                 Err(error) if error.kind() == LockErrorKind::Unavailable && self.spec.options.wait != Wait::None => {
                     refusals += 1;
                     // A store that had too little time to answer or to execute it is not to blame: who holds the lock is the reason.
-                    let is_late = error.is_ambiguous() || now.since(asked_at) >= FAIR_TIME;
+                    let fair = asked_at.after(FAIR_TIME);
+                    let is_late = error.is_ambiguous() || self.until <= fair && fair <= now;
                     if !(waited && is_late && now >= self.until) {
                         self.out_of_reach = Some(guard.name_error(error));
                     }
-                    now.after(self.engine().pause(refusals))
+                    now.after(poll_pause(refusals, None))
                 }
                 Err(error) => return Err(error),
             };

@@ -3,25 +3,35 @@
 use std::time::Duration;
 
 use crate::engine::claim::GRANT_TTL;
-use crate::engine::shared::Engine;
 use crate::engine::shared::ticks::Ticks;
 use lock_store::types::system::clock::{Timestamp, jitter};
+
+/// The bounds of the pause between attempts, if the holder will not announce its release.
+const POLL: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
 
 /// Returns when a claim that found the lock taken asks again. It may sleep or wait in the queue, or poll after a number of refusals.
 pub(super) fn again_at(
     now: Timestamp,
-    (sleep, engine): (Option<Duration>, &Engine),
+    (sleep, ticks): (Option<Duration>, &Ticks),
     refusals: u32,
     ttl: Duration,
     ttl_left: Option<Duration>,
 ) -> Timestamp {
     match sleep {
-        Some(pause) => asleep(now, pause, ttl_left, &engine.ticks),
+        Some(pause) => asleep(now, pause, ttl_left, ticks),
         None if refusals == 0 => now.after(backstop(ttl, ttl_left)),
-        // One millisecond more, because the store counts leases in whole milliseconds.
-        None => now
-            .after(ttl_left.map_or(Duration::MAX, |left| left + Duration::from_millis(1)).min(engine.pause(refusals))),
+        None => now.after(poll_pause(refusals, ttl_left)),
     }
+}
+
+/// Returns how long to pause before asking again: full jitter below a bound that doubles with each refusal. The pause
+/// is never longer than the holder's lease can last.
+pub(super) fn poll_pause(refusals: u32, ttl_left: Option<Duration>) -> Duration {
+    let (least, most) = POLL;
+    let bound = least.saturating_mul(1 << refusals.min(8)).min(most);
+    let pause = jitter(Duration::from_millis(1), bound);
+    // One millisecond more, because the store counts leases in whole milliseconds.
+    ttl_left.map_or(pause, |left| pause.min(left + Duration::from_millis(1)))
 }
 
 /// Returns when a claim that may sleep for `pause` asks again. If the holder's lease ends before that, it asks when the

@@ -8,7 +8,7 @@ use crate::engine::shared::{Caller, Engine};
 use lock_store::contract::backend::{Claim, Freed, JobRun, Release};
 use lock_store::types::error::{LockErrorKind, LossReason, Result};
 use lock_store::types::options::command_timeout;
-use lock_store::types::system::clock::Timestamp;
+use lock_store::types::system::clock::{Timestamp, jitter};
 
 /// A time before every other time.
 pub(crate) const PAST: Timestamp = Timestamp::from_nanos(0);
@@ -141,7 +141,8 @@ impl ReleaseRetry {
                     repeated |= error.is_ambiguous();
                     self.release.in_background = false;
                     tries += 1;
-                    let again_at = engine.clock.now().after(engine.pause(tries));
+                    let now = engine.clock.now();
+                    let again_at = now.after(pause(tries, self.give_up_at.since(now)));
                     if error.kind() != LockErrorKind::Unavailable || again_at >= self.give_up_at {
                         return Err(error);
                     }
@@ -151,6 +152,13 @@ impl ReleaseRetry {
             engine.timer.sleep_until(again_at).await;
         }
     }
+}
+
+/// Returns how long to pause before a release is tried again. The bound doubles, because thousands of ended claims may wait for a store that
+/// is away, on the thread that renews. It stays below half of the time that is left, so the last tries come in time.
+fn pause(tries: u32, left: Duration) -> Duration {
+    let longest = Duration::from_millis(500).min((left / 2).max(Duration::from_millis(100)));
+    jitter(Duration::from_millis(1), Duration::from_millis(10 << tries.min(6)).min(longest))
 }
 
 /// Returns the time from which the store does not execute an unanswered acquire of a lease's claim.

@@ -6,18 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::engine::shared::Engine;
-use lock_store::types::system::clock::jitter;
 use lock_store::types::system::sync::Mutex;
-
-impl Engine {
-    /// Returns how long to pause before the store is asked again. The bound doubles with each try, up to a quarter of a second. While
-    /// thousands of claims wait for a store that is away, it grows on: together they try about 4,000 times a second.
-    pub(crate) fn pause(&self, tries: u32) -> Duration {
-        let longest = Duration::from_millis(250.max(self.pending.count.load(Ordering::Relaxed) as u64 / 2));
-        jitter(Duration::from_millis(1), Duration::from_millis(10 << tries.min(10)).min(longest))
-    }
-}
 
 /// Counts pending cleanups, and acquires that may need one.
 #[derive(Default)]

@@ -270,7 +270,7 @@ pub(crate) async fn extend(engine: &Arc<Engine>, lease: &Arc<Lease>, by: Duratio
 pub(crate) async fn downgrade(engine: &Arc<Engine>, lease: &Arc<Lease>, mode: Mode) -> Result<()> {
     let key = &lease.claim.key;
     engine.shares.store(true, Ordering::Relaxed);
-    let (token, mut tries) = (lease.begin_downgrade(mode, engine.clock.now()), 0);
+    let token = lease.begin_downgrade(mode, engine.clock.now());
     loop {
         let sent_at = engine.clock.now();
         let ask = Arc::clone(&engine.backend).downgrade(lease.claim(), token);
@@ -287,8 +287,7 @@ pub(crate) async fn downgrade(engine: &Arc<Engine>, lease: &Arc<Lease>, mode: Mo
                 return Ok(());
             }
             Err(error) => {
-                tries += 1;
-                let again_at = engine.clock.now().after(engine.pause(tries));
+                let again_at = engine.clock.now().after(jitter(Duration::from_millis(5), Duration::from_millis(100)));
                 if error.kind() != LockErrorKind::Unavailable || again_at >= lease.deadline() {
                     return Err(error.with_key(key));
                 }

@@ -9,7 +9,7 @@ use super::{files, is_test, source_of};
 
 /// The folder of each crate, and its lines of Rust, Lua, SQL, shell and Python outside of tests.
 const BUDGETS: [(&str, usize); 16] = [
-    ("lock-core", 15_360),
+    ("lock-core", 15_363),
     ("lock-macros", 3_200),
     ("lock-metrics", 6_600),
     ("lockctl", 5_400),
