@@ -15,7 +15,7 @@ mod key;
 mod limit;
 mod page;
 mod returned;
-// What reads the durations of options. A test compares it with the attribute's own reader.
+// The store's reader of durations. A test compares it with the attribute's own reader.
 #[cfg(test)]
 #[path = "../../stores/lock-store/src/types/system/text.rs"]
 #[allow(dead_code, unreachable_pub, reason = "one function is compared")]

@@ -41,7 +41,7 @@ async fn pairs(store: &PostgresStore, key: &str, count: u64) {
 async fn settled(server: &PostgresServer, store: &PostgresStore, name: &str) {
     let look = session(server).await;
     pairs(store, name, OFTEN).await;
-    // One that renews, the store's own, and that of the runtime. A renewal opens the first again if it was cut.
+    // There are three: the connection that renews, the store's own, and that of the runtime. A renewal opens the first again if it was cut.
     while look.query_one(&connections(name), &[]).await.unwrap().get::<_, i64>(0) < 3 {
         pairs(store, name, 1).await;
         store.renew(&[claim("nobody's", LONG)]).await;
