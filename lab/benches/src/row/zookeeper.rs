@@ -31,6 +31,8 @@ use servers::{NEWEST, Pace, Servers, can_start};
 const TASKS: usize = 64;
 const KEYS: u64 = 16;
 
+const SCHEME: &str = "zookeeper://";
+
 /// How long the servers have nothing to do before a watch or a hand-off is timed.
 const SETTLED: Duration = Duration::from_millis(10);
 
@@ -134,7 +136,7 @@ pub(crate) fn measure(job: &Statements) -> Result<()> {
 
 async fn client(url: &str) -> Result<Client> {
     let connector = Client::connector().with_session_timeout(Duration::from_millis(2 * TTL_MS));
-    Ok(connector.connect(url.trim_start_matches("zookeeper://")).await?)
+    Ok(connector.connect(url.trim_start_matches(SCHEME)).await?)
 }
 
 /// A manager with a session of its own, as a process has, and with the lease of every contestant.
@@ -196,21 +198,27 @@ fn curator(url: &str, tasks: usize, window_ms: u64) -> Result<Option<f64>> {
 
 /// From the call of a release to the guard of a waiter in another process. A watch that hears of a deleted node is the comparison.
 async fn hand_offs(job: &Statements, measured: &mut Measured) -> Result<()> {
-    let (one, other) = (client(&job.url).await?, client(&job.url).await?);
-    let (here, there) = (manager(job, "/handed").await?, manager(job, "/handed").await?);
+    // Both go over the same two servers and in both directions: a leader answers sooner than a follower.
+    let hosts: Vec<&str> = job.url.trim_start_matches(SCHEME).split(',').collect();
+    let host = |at: usize| hosts[(job.first as usize + at) % hosts.len()];
+    let jobs = [0, 1].map(|at| Statements { url: format!("{SCHEME}{}", host(at)), ..job.clone() });
+    let clients = [client(&jobs[0].url).await?, client(&jobs[1].url).await?];
+    let managers = [manager(&jobs[0], "/handed").await?, manager(&jobs[1], "/handed").await?];
     let (mut watches, mut times) = (Vec::new(), Vec::new());
-    let mut guard = here.lock("handed").await?;
-    let folder = one.list_children("/handed/l").await?.pop().ok_or("the lock has no node")?;
-    for step in 0..job.steps {
-        one.create("/watched", &[], &CreateMode::Ephemeral.with_acls(Acls::anyone_all())).await?;
-        let (_, watcher) = other.check_and_watch_stat("/watched").await?;
+    let mut guard = managers[0].lock("handed").await?;
+    let folder = clients[0].list_children("/handed/l").await?.pop().ok_or("the lock has no node")?;
+    for step in 0..job.steps as usize {
+        let (here, there) = (step % 2, (step + 1) % 2);
+        clients[here].create("/watched", &[], &CreateMode::Ephemeral.with_acls(Acls::anyone_all())).await?;
+        clients[there].sync("/watched").await?;
+        let (_, watcher) = clients[there].check_and_watch_stat("/watched").await?;
         // The threads of the servers sleep in both cases.
         sleep(SETTLED).await;
         let started = clock::now();
-        let (deleted, _) = tokio::join!(one.delete("/watched", None), watcher.changed());
+        let (deleted, _) = tokio::join!(clients[here].delete("/watched", None), watcher.changed());
         watches.push(clock::now() - started);
         deleted?;
-        let waiter = queued(&one, &format!("/handed/l/{folder}"), if step % 2 == 0 { &there } else { &here }).await?;
+        let waiter = queued(&clients[here], &format!("/handed/l/{folder}"), &managers[there]).await?;
         let (before, started) = (guard.token(), clock::now());
         let release = async { Ok::<_, Failure>(guard.release().await?) };
         (_, guard) = tokio::try_join!(release, async { waiter.await? })?;
