@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::race::{OURS, Race};
-use crate::stats::median;
+use crate::stats::{median, ratio};
 
 /// The result of a row.
 #[derive(Debug, Default, Serialize)]
@@ -18,6 +18,12 @@ pub(crate) struct Outcome {
     /// Events of this library that must never happen, with their counts. They fail the run and are not targets.
     pub(crate) faults: BTreeMap<&'static str, u64>,
 }
+
+/// A figure of each round, with its unit.
+pub(crate) type Measure<R> = (&'static str, &'static str, fn(&R) -> f64);
+
+/// A target for a ratio: its name, its numerator, its denominator and its bound.
+pub(crate) type Wanted<R> = (&'static str, fn(&R) -> f64, fn(&R) -> f64, Bound, f64);
 
 /// Contestants with the same work.
 #[derive(Debug, Serialize)]
@@ -36,6 +42,31 @@ impl Outcome {
             *self.faults.entry("errors").or_default() += sample.errors;
         }
         self.tables.push(Table { about, race });
+    }
+
+    /// Combines rounds. A figure that is no number was not measured. Without any round, each target is listed as not met.
+    pub(crate) fn of_rounds<R>(
+        rounds: &[R],
+        figures: &[Measure<R>],
+        targets: &[Wanted<R>],
+        inversions: fn(&R) -> u64,
+    ) -> Self {
+        let mut outcome = Self::default();
+        for (name, unit, of) in figures {
+            let values: Vec<f64> = rounds.iter().map(of).filter(|value| value.is_finite()).collect();
+            outcome.figures.extend((!values.is_empty()).then(|| Figure::new(*name, unit, values)));
+        }
+        for (what, above, below, bound, reach) in targets {
+            let value = median(rounds.iter().filter_map(|round| ratio(above(round), below(round))).collect());
+            outcome.targets.push(match bound {
+                Bound::AtLeast => Target::at_least(*what, value, *reach),
+                Bound::AtMost => Target::at_most(*what, value, *reach),
+            });
+        }
+        if !rounds.is_empty() {
+            outcome.faults.insert("token inversions", rounds.iter().map(inversions).sum());
+        }
+        outcome
     }
 }
 

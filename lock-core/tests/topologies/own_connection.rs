@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lock_core::{Durability, LockEvent, LockEventKind, LockGuard, LockManager, Renew};
+use lock_core::{Durability, LockEvent, LockEventKind, LockGuard, LockManager, Renew, Wait};
 use lock_testing::{Direction, EventLog, FaultProxy, RedisCluster, RedisSentinels, RedisServer, limit};
 
 use crate::quorum::servers::{servers, url_of};
@@ -114,17 +114,18 @@ async fn hangs(store: &Store) {
     let counts = count_renewals(&locks);
     let mut stuck: Vec<LockGuard> = Vec::new();
     for n in 0..8 {
-        stuck.push(locks.lock(format!("{{a}}stuck{n}")).with_ttl(30 * SECOND).await.unwrap());
+        stuck.push(locks.lock(format!("{{a}}{n}stuck")).with_ttl(30 * SECOND).await.unwrap());
     }
-    let _elsewhere = other.lock("{a}stuck-wait").with_ttl(30 * SECOND).await.unwrap();
-    let waiting = locks.lock("{a}stuck-wait").with_wait(LONG).acquire();
+    let _elsewhere = other.lock("{a}wait-stuck").with_ttl(30 * SECOND).await.unwrap();
+    let waiting = locks.lock("{a}wait-stuck").with_wait(LONG).acquire();
     let waiting = tokio::spawn(async move { drop(waiting.await) });
     let short = |request: lock_core::LockRequest| request.with_ttl(3 * SECOND).with_renew(Renew::Every(300 * MS));
     let alone = short(locks.lock("{a}fine")).await.unwrap();
     // A quorum has no readers.
     let shared = if store.name == "quorum" { locks.lock("{a}shared") } else { locks.read("{a}shared") };
     let shared = short(shared).await.unwrap();
-    store.proxies().for_each(|proxy| proxy.strand_at("{a}stuck"));
+    // A release and a wait name the queue of their lock, and a renewal does not.
+    store.proxies().for_each(|proxy| proxy.strand_at("stuck:@queue"));
     let renewed = |key: &str| counts.lock().unwrap().get(key).copied().unwrap_or(0);
     let before = ["{a}fine", "{a}shared"].map(renewed);
     for guard in stuck {
@@ -142,6 +143,8 @@ async fn hangs(store: &Store) {
         now[0] >= before[0] + 10 && now[1] >= before[1] + 10
     })
     .await;
+    let first = other.lock("{a}0stuck").with_wait(Wait::None).await;
+    assert!(first.is_err(), "{}: its release came through", store.name);
     figure(&format!("renewed beside work that hangs, {}", store.name), ["{a}fine", "{a}shared"].map(renewed));
     waiting.abort();
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use lock_store::thread::ThreadState;
 use lock_store::types::system::sync::Mutex;
 use lock_store::{FencingToken, Holder, LockError, LockKey, Result, Timestamp};
+use tokio::sync::Semaphore;
 use zookeeper_client::{Error, MultiReadResult, Stat};
 
 use crate::data::{ClaimData, KeptData, between};
@@ -21,6 +22,10 @@ use crate::url::Settings;
 /// For how long a lock counts as contended after it was found taken, and how many are remembered.
 const CONTENDED: Duration = Duration::from_secs(10);
 const MOST: usize = 4096;
+
+/// How many claims watch for a turn without another look. The client sends all watches of nodes that are not there in one message
+/// when it connects again, and a server ends a connection for a message of a megabyte.
+const NEXTS: usize = 1000;
 
 /// The answer to a read of the number in front of tokens.
 pub(crate) type Based = Answer<(Vec<u8>, Stat)>;
@@ -38,6 +43,7 @@ pub(crate) struct Shared {
     /// A time of the server's clock, and when the request was sent that it answered.
     server_time: Mutex<(Timestamp, i64)>,
     contended: Mutex<HashMap<LockKey, Timestamp>>,
+    pub(crate) nexts: Semaphore,
 }
 
 impl Deref for Shared {
@@ -59,6 +65,7 @@ impl Shared {
             places: Places::default(),
             server_time: Mutex::new((Timestamp::from_nanos(0), 0)),
             contended: Mutex::default(),
+            nexts: Semaphore::new(NEXTS),
         }
     }
 

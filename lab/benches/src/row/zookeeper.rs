@@ -12,13 +12,13 @@ use zookeeper_client::{Acls, Client, CreateMode};
 
 use crate::bench::Bench;
 use crate::contestant::TTL_MS;
-use crate::outcome::{Bound, Figure, Outcome, Target};
+use crate::outcome::{Bound, Measure, Outcome, Wanted};
 use crate::peer::Adapter;
 use crate::process::job::{Job, Statements};
 use crate::process::wire::say;
 use crate::process::worker;
 use crate::row::pairs::{Pairs, rate};
-use crate::stats::{median, percentile, ratio};
+use crate::stats::percentile;
 use crate::{Failure, Result, clock, peers};
 
 #[path = "../../../../stores/lock-zookeeper/tests/it/servers.rs"]
@@ -49,10 +49,7 @@ pub(crate) struct Measured {
     inversions: u64,
 }
 
-/// One figure of a round.
-type Of = fn(&Measured) -> f64;
-
-const FIGURES: [(&str, &str, Of); 8] = [
+const FIGURES: [Measure<Measured>; 8] = [
     ("bare create and delete", "µs", |round| 1e6 / round.bare[0]),
     ("us: a pair", "µs", |round| 1e6 / round.ours[0]),
     ("Curator: a pair", "µs", |round| 1e6 / round.curator[0].unwrap_or(f64::NAN)),
@@ -63,7 +60,7 @@ const FIGURES: [(&str, &str, Of); 8] = [
     ("64 threads: Curator", "/s", |round| round.curator[1].unwrap_or(f64::NAN)),
 ];
 
-const TARGETS: [(&str, Of, Of, Bound, f64); 5] = [
+const TARGETS: [Wanted<Measured>; 5] = [
     ("a pair / bare", |r| r.bare[0], |r| r.ours[0], Bound::AtMost, 1.5),
     ("64 tasks, us / bare", |r| r.ours[1], |r| r.bare[1], Bound::AtLeast, 0.5),
     ("a pair, us / Curator", |r| r.curator[0].unwrap_or(f64::NAN), |r| r.ours[0], Bound::AtMost, 1.0),
@@ -84,24 +81,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<Outcome> {
     } else {
         println!("not installed, so not measured: ZooKeeper: run sh scripts/need-zookeeper.sh");
     }
-    let mut outcome = Outcome::default();
-    if !rounds.is_empty() {
-        let figure = |(name, unit, of): &(&str, &'static str, Of)| {
-            let values: Vec<f64> = rounds.iter().map(*of).filter(|value| value.is_finite()).collect();
-            (!values.is_empty()).then(|| Figure::new(*name, unit, values))
-        };
-        outcome.figures = FIGURES.iter().filter_map(figure).collect();
-        outcome.faults.insert("token inversions", rounds.iter().map(|round| round.inversions).sum());
-    }
-    for (what, above, below, bound, reach) in TARGETS {
-        let ratios = rounds.iter().filter_map(|round| ratio(above(round), below(round)));
-        let value = median(ratios.filter(|ratio| ratio.is_finite()).collect());
-        outcome.targets.push(match bound {
-            Bound::AtLeast => Target::at_least(what, value, reach),
-            Bound::AtMost => Target::at_most(what, value, reach),
-        });
-    }
-    Ok(outcome)
+    Ok(Outcome::of_rounds(&rounds, &FIGURES, &TARGETS, |round| round.inversions))
 }
 
 /// Measures every figure once, in a process of its own.

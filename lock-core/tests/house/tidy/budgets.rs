@@ -18,12 +18,12 @@ const BUDGETS: [(&str, usize); 16] = [
     ("stores/lock-quorum", 3_000),
     ("stores/lock-postgres", 6_920),
     ("stores/lock-redisson", 1_200),
-    ("stores/lock-zookeeper", 3_231),
+    ("stores/lock-zookeeper", 3_300),
     ("stores/lock-kubernetes", 2_878),
     ("testing/lock-testing", 5_107),
     ("dashboards", 2_500),
     ("examples", 3_700),
-    ("lab/benches", 5_358),
+    ("lab/benches", 5_340),
     ("lab/proof", 7_771),
 ];
 

@@ -147,7 +147,8 @@ impl Attempting<'_> {
         let (shared, session, claim) = (self.shared, self.session, &self.request.claim);
         let line = shared.line(session, self.hash).await?;
         let Some(at) = line.position(&place.path) else { return Ok(None) };
-        let is_first = at == 0 && (place.granted.is_some() || !self.is_kept(&line, shared.server_now()).await?);
+        // A server that is behind may still show the holder before.
+        let is_first = place.granted.is_some() || (at == 0 && !self.is_kept(&line, shared.server_now()).await?);
         if !is_first {
             if self.request.ticket.is_none() || shared.inbox().is_none() {
                 // It keeps its place for a while, although it cannot be told.

@@ -122,7 +122,8 @@ struct Put {
 
 async fn write(shared: &Shared, session: &Session, gone: &str, nodes: &[Put]) -> Answer<(), MultiWriteError> {
     let mut step = session.client.new_multi_writer();
-    step.add_delete(gone, None)?;
+    // The first part, of any version, so that a claim without a node learns just that.
+    step.add_check_version(gone, -1)?;
     for Put { path, data, exists } in nodes {
         if *exists {
             step.add_set_data(path, data, None)?;
@@ -130,5 +131,7 @@ async fn write(shared: &Shared, session: &Session, gone: &str, nodes: &[Put]) ->
             step.add_create(path, data, &lasting(&shared.settings))?;
         }
     }
+    // The last part, so that the next claim hears of what is kept before it hears of its turn.
+    step.add_delete(gone, None)?;
     step.commit().await.map(drop)
 }

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_store::{Claim, Grant, OwnerId};
-use zookeeper_client::Error;
+use tokio::sync::SemaphorePermit;
+use zookeeper_client::{Error, EventType, OneshotWatcher, StateWatcher, WatchedEvent};
 
 use crate::names::{KeyHash, Line};
+use crate::places::Known;
 use crate::session::{Session, sleep};
 use crate::shared::{Based, Shared};
 
@@ -98,9 +100,19 @@ async fn watch(shared: &Shared, session: &Session, owner: OwnerId) -> Option<Not
             }
             Some(at) => {
                 let before = shared.paths.beside(hash, &line.claims[at - 1].name);
+                let is_next = at == 1 && !line.kept;
+                let next = if is_next { Next::watch(shared, session, &place, based).await } else { None };
                 match session.client.check_and_watch_stat(&before).await {
-                    // A deletion, a new grant of the holder, or the end of the session.
-                    Ok((Some(_), watcher)) => drop(watcher.changed().await),
+                    Ok((Some(_), watcher)) => {
+                        // A deletion, a new grant of the holder, or the end of the session.
+                        let event = watcher.changed().await;
+                        if let Some(next) = next
+                            && let Some(known) = next.turn(event).await
+                            && let Some(noted) = grant(shared, session, owner, known).await
+                        {
+                            return Some(noted);
+                        }
+                    }
                     Ok((None, _)) => {}
                     Err(_) => sleep(PAUSE).await,
                 }
@@ -108,6 +120,52 @@ async fn watch(shared: &Shared, session: &Session, owner: OwnerId) -> Option<Not
         }
     }
     None
+}
+
+/// What a claim knows that has only the holder before it. The removal of the holder's node is its turn then, without another look.
+struct Next<'a> {
+    /// Of its own node: two claims would be granted the lock if it was gone. Of the node by which a released lock is kept: it would be
+    /// granted too early. Of the base of tokens: its token could be less than the holder's.
+    watchers: [OneshotWatcher; 3],
+    /// After a reconnection, the client sets watches again in several requests, and events between them come out of order.
+    states: StateWatcher,
+    based: Based,
+    _room: SemaphorePermit<'a>,
+}
+
+impl<'a> Next<'a> {
+    /// Watches everything that would make the claim's turn or its token another one. `None` if it is another one already.
+    async fn watch(shared: &'a Shared, session: &Session, place: &Known, based: Based) -> Option<Self> {
+        let (room, states) = (shared.nexts.try_acquire().ok()?, session.states());
+        let watch = |path: &str| session.client.check_and_watch_stat(path);
+        let (kept, base) = (shared.paths.kept(KeyHash::of(&place.data.key)), &shared.paths.base);
+        let ((own, own_watcher), (kept, kept_watcher), (base, base_watcher)) =
+            tokio::try_join!(watch(&place.path), watch(&kept), watch(base)).ok()?;
+        let is_same = match (&based, base) {
+            (Ok((_, read)), Some(now)) => read.mzxid == now.mzxid,
+            (Err(Error::NoNode), None) => true,
+            _ => false,
+        };
+        let watchers = [own_watcher, kept_watcher, base_watcher];
+        (own.is_some() && kept.is_none() && is_same).then_some(Self { watchers, states, based, _room: room })
+    }
+
+    /// Returns the number and the base for the token of this claim if the event is its turn.
+    ///
+    /// The number is that of the removal. Servers before 3.9 do not send it, nor does any server that tells of a removal late, over a
+    /// new connection. Events come in the order of the changes, so an older change of another node is known already.
+    async fn turn(mut self, event: WatchedEvent) -> Option<(i64, Based)> {
+        let [own, kept, base] = self.watchers;
+        tokio::select! {
+            biased;
+            _ = own.changed() => return None,
+            _ = kept.changed() => return None,
+            _ = base.changed() => return None,
+            _ = self.states.changed() => return None,
+            () = std::future::ready(()) => {}
+        }
+        (event.event_type == EventType::NodeDeleted && event.zxid > 0).then_some((event.zxid, self.based))
+    }
 }
 
 /// Grants the lock to a claim that was the first when its directory was read. `None` if it still waits.

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use lock_core::LockManager;
 use lock_testing::limit;
 use tokio::task::JoinSet;
 
 use crate::servers::{Pace, Servers};
-use crate::support::{LONG, eventually, locks};
+use crate::support::{LONG, SECOND, eventually, locks};
 
 /// How many keys, and how many tasks take them.
 const KEYS: u64 = 100_000;
@@ -43,4 +44,32 @@ async fn a_hundred_thousand_new_keys_leave_no_more_than_the_directories() {
     }
     println!("figure: {KEYS} new keys took {:?}", begun.elapsed());
     eventually("no node of a key is left", || servers.nodes() < before + DIRECTORIES).await;
+}
+
+/// How many locks have a waiter, how many of these watch all that their turn depends on, and how many nodes those watch each.
+const WAITERS: u64 = 1100;
+const NEXTS: u64 = 1000;
+const WATCHED: u64 = 3;
+
+/// A client sends all of its watches again after a reconnection. A message of a megabyte ends the connection, and so every lock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[limit(300)]
+async fn the_watches_of_a_process_stay_below_the_largest_message() {
+    let Some(servers) = Servers::one(Pace::PATIENT) else { return };
+    let (holder, waiter) = (locks(&servers.url("/watches?session=60s")), locks(&servers.url("/watches?session=60s")));
+    let all = |locks: &LockManager| {
+        let request = |number| locks.lock(format!("user:{number}").as_str()).with_wait(2 * LONG).acquire();
+        (0..WAITERS).map(request).map(|taken| async { taken.await.unwrap() }).collect::<JoinSet<_>>()
+    };
+    let guards = all(&holder).join_all().await;
+    let before = servers.watches();
+    let waiting = all(&waiter);
+    // Each waiter watches one more node: the holder's. The base of tokens is one node for all.
+    let most = before + WAITERS + NEXTS * (WATCHED - 1) + 1;
+    eventually("all watch", || servers.watches() >= most).await;
+    tokio::time::sleep(SECOND).await;
+    assert_eq!(servers.watches(), most);
+    drop(guards);
+    drop(waiting.join_all().await);
+    eventually("no watch is left", || servers.watches() <= before).await;
 }

@@ -207,8 +207,17 @@ impl Servers {
 
     /// Returns how many nodes there are.
     pub(crate) fn nodes(&self) -> u64 {
-        let told = self.ask(0, "srvr").expect("the server answers");
-        let count = told.lines().find_map(|line| line.strip_prefix("Node count: "));
+        self.count("srvr", "Node count: ")
+    }
+
+    /// Returns how many watches there are.
+    pub(crate) fn watches(&self) -> u64 {
+        self.count("wchs", "Total watches:")
+    }
+
+    fn count(&self, word: &str, what: &str) -> u64 {
+        let told = self.ask(0, word).expect("the server answers");
+        let count = told.lines().find_map(|line| line.strip_prefix(what));
         count.unwrap_or_else(|| panic!("{told}")).trim().parse().unwrap()
     }
 

@@ -12,12 +12,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::bench::Bench;
 use crate::contestant::TTL_MS;
-use crate::outcome::{Figure, Outcome, Target};
+use crate::outcome::{Bound, Figure, Measure, Outcome, Target, Wanted};
 use crate::process::job::{Job, Statements};
 use crate::process::wire::say;
 use crate::process::worker;
 use crate::row::kubernetes::requests::Requests;
-use crate::stats::{median, ratio};
 use crate::{Failure, Result};
 
 #[path = "../../../../../stores/lock-kubernetes/tests/it/servers.rs"]
@@ -39,10 +38,7 @@ pub(crate) struct Measured {
     hand_offs: steps::HandOffs,
 }
 
-/// One figure of a round.
-type Of = fn(&Measured) -> f64;
-
-const FIGURES: [(&str, &str, Of); 10] = [
+const FIGURES: [Measure<Measured>; 10] = [
     ("bare create and delete", "µs", |round| round.pairs[0]),
     ("bare update pair, the Lease stays", "µs", |round| round.pairs[1]),
     ("us: a pair", "µs", |round| round.pairs[2]),
@@ -55,13 +51,11 @@ const FIGURES: [(&str, &str, Of); 10] = [
     ("64 tasks: us", "/s", |round| round.crowd[2]),
 ];
 
-/// A ratio with a target: its name, its numerator, its denominator and its highest value.
-///
 /// The second target is out of reach, because the waiter sends an update of its own after the watch has told it of the release. The bare
 /// requests of a hand-off alone take 1.7 times the update until watched.
-const TARGETS: [(&str, Of, Of, f64); 2] = [
-    ("a pair / bare create and delete", |r| r.pairs[2], |r| r.pairs[0], 1.3),
-    ("hand-off / update until watched", |r| r.hand_offs.ours, |r| r.hand_offs.watched, 1.5),
+const TARGETS: [Wanted<Measured>; 2] = [
+    ("a pair / bare create and delete", |r| r.pairs[2], |r| r.pairs[0], Bound::AtMost, 1.3),
+    ("hand-off / update until watched", |r| r.hand_offs.ours, |r| r.hand_offs.watched, Bound::AtMost, 1.5),
 ];
 
 /// A count of requests: its name, its unit, its value, and the highest value if there is a target.
@@ -95,17 +89,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<Outcome> {
 
 /// Combines the rounds. Without any round, each target is listed as not met.
 fn outcome(rounds: &[Measured], requests: Option<&Requests>) -> Outcome {
-    let mut outcome = Outcome::default();
-    if !rounds.is_empty() {
-        let figure =
-            |(name, unit, of): &(&str, &'static str, Of)| Figure::new(*name, unit, rounds.iter().map(*of).collect());
-        outcome.figures = FIGURES.iter().map(figure).collect();
-        outcome.faults.insert("token inversions", rounds.iter().map(|round| round.hand_offs.inversions).sum());
-    }
-    for (what, above, below, most) in TARGETS {
-        let value = median(rounds.iter().filter_map(|round| ratio(above(round), below(round))).collect());
-        outcome.targets.push(Target::at_most(what, value, most));
-    }
+    let mut outcome = Outcome::of_rounds(rounds, &FIGURES, &TARGETS, |round| round.hand_offs.inversions);
     for (what, unit, of, most) in REQUESTS {
         let value = requests.map(of);
         outcome.figures.extend(value.map(|value| Figure::new(what, unit, vec![value])));

@@ -10,11 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::Result;
 use crate::bench::Bench;
-use crate::outcome::{Bound, Figure, Outcome, Target};
+use crate::outcome::{Bound, Measure, Outcome, Wanted};
 use crate::process::job::{Job, Statements};
 use crate::process::wire::say;
 use crate::process::worker;
-use crate::stats::{median, ratio};
 
 /// The figures of one round. Times are medians in µs; the others are pairs per second.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -25,13 +24,7 @@ pub(crate) struct Measured {
     herd: [f64; 3],
 }
 
-/// One figure of a round.
-type Of = fn(&Measured) -> f64;
-
-/// A ratio with a target: its name, its numerator, its denominator and its bound.
-type Wanted = (&'static str, Of, Of, Bound, f64);
-
-const FIGURES: [(&str, &str, Of); 17] = [
+const FIGURES: [Measure<Measured>; 17] = [
     ("one durable transaction", "µs", |round| round.steps.durable),
     ("us: a pair", "µs", |round| round.steps.pair),
     ("its two statements, one session", "µs", |round| round.steps.bare),
@@ -53,7 +46,7 @@ const FIGURES: [(&str, &str, Of); 17] = [
 
 /// Two earlier targets are out of reach. A pair in 1.4 durable transactions: its two round trips alone take that long, with
 /// cold caches. A hand-off in 1.5 bare messages: a message from a transaction that commits on disk takes 2.5 to 2.9.
-const TARGETS: [Wanted; 5] = [
+const TARGETS: [Wanted<Measured>; 5] = [
     ("a pair / a durable transaction", |r| r.steps.pair, |r| r.steps.durable, Bound::AtMost, 2.2),
     ("64 tasks, us / advisory, one connection", |r| r.crowd.ours, |r| r.crowd.advisory, Bound::AtLeast, 0.6),
     ("hand-off / NOTIFY, durable", |r| r.steps.hand_off, |r| r.steps.notify, Bound::AtMost, 1.6),
@@ -75,26 +68,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<Outcome> {
             rounds.push(worker::start(&Job::Postgres(job))?.answer::<Measured>()?);
         }
     }
-    Ok(outcome(&rounds))
-}
-
-/// Combines the rounds. Without any round, each target is listed as not met.
-fn outcome(rounds: &[Measured]) -> Outcome {
-    let mut outcome = Outcome::default();
-    if !rounds.is_empty() {
-        let figure =
-            |(name, unit, of): &(&str, &'static str, Of)| Figure::new(*name, unit, rounds.iter().map(*of).collect());
-        outcome.figures = FIGURES.iter().map(figure).collect();
-        outcome.faults.insert("token inversions", rounds.iter().map(|round| round.steps.inversions).sum());
-    }
-    for (what, above, below, bound, reach) in TARGETS {
-        let value = median(rounds.iter().filter_map(|round| ratio(above(round), below(round))).collect());
-        outcome.targets.push(match bound {
-            Bound::AtLeast => Target::at_least(what, value, reach),
-            Bound::AtMost => Target::at_most(what, value, reach),
-        });
-    }
-    outcome
+    Ok(Outcome::of_rounds(&rounds, &FIGURES, &TARGETS, |round| round.steps.inversions))
 }
 
 /// Measures every figure once, in a process of its own.
