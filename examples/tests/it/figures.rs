@@ -172,7 +172,7 @@ fn the_speed_of_stores_and_segments_is_measured() {
         let rate = |subject: &str| measured(&results, "quorum", setting, subject, "rate/s");
         rate("us, quorum of 3") / rate("us, member 2")
     };
-    let shown = speed("[quorum](operations/quorum.md) of three, if it happens to one");
+    let shown = speed("[quorum](operations/quorum.md) of three");
     let (near, far) = shown.split_once(" on loopback, ").unwrap();
     shows(near, quorum("loopback"));
     shows(far.split(' ').next().unwrap(), quorum("a round trip of 5 ms"));
@@ -210,7 +210,7 @@ fn the_proof_in_the_readme_is_the_published_one() {
             if excused == 0 {
                 all.to_string()
             } else {
-                format!("{}, and {excused} while servers forgot", all - excused)
+                format!("{} (+{excused} while servers forgot)", all - excused)
             }
         };
         let expected =
