@@ -87,11 +87,12 @@ pub(crate) fn measure(job: &Statements) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{TARGETS, outcome};
+    use super::{FIGURES, TARGETS};
+    use crate::outcome::Outcome;
 
     #[test]
     fn what_could_not_be_measured_is_named_and_not_met() {
-        let nothing = outcome(&[]);
+        let nothing = Outcome::of_rounds(&[], &FIGURES, &TARGETS, |_| 0);
         assert_eq!(nothing.targets.len(), TARGETS.len());
         assert!(nothing.targets.iter().all(|target| target.value.is_none() && !target.met));
     }
