@@ -44,7 +44,7 @@ impl Outcome {
         self.tables.push(Table { about, race });
     }
 
-    /// Combines rounds. A figure that is no number was not measured. Without any round, each target is listed as not met.
+    /// Combines rounds. A figure that is not finite was not measured. Without any round, each target is listed as not met.
     pub(crate) fn of_rounds<R>(
         rounds: &[R],
         figures: &[Measure<R>],

@@ -8,7 +8,6 @@ use tokio::sync::SemaphorePermit;
 use zookeeper_client::{Error, EventType, OneshotWatcher, StateWatcher, WatchedEvent};
 
 use crate::names::{KeyHash, Line};
-use crate::places::Known;
 use crate::session::{Session, sleep};
 use crate::shared::{Based, Shared};
 
@@ -101,7 +100,7 @@ async fn watch(shared: &Shared, session: &Session, owner: OwnerId) -> Option<Not
             Some(at) => {
                 let before = shared.paths.beside(hash, &line.claims[at - 1].name);
                 let is_next = at == 1 && !line.kept;
-                let next = if is_next { Next::watch(shared, session, &place, based).await } else { None };
+                let next = if is_next { Next::watch(shared, session, &place.path, hash, based).await } else { None };
                 match session.client.check_and_watch_stat(&before).await {
                     Ok((Some(_), watcher)) => {
                         // A deletion, a new grant of the holder, or the end of the session.
@@ -122,10 +121,10 @@ async fn watch(shared: &Shared, session: &Session, owner: OwnerId) -> Option<Not
     None
 }
 
-/// What a claim knows that has only the holder before it. The removal of the holder's node is its turn then, without another look.
+/// The knowledge of a claim that has only the holder before it. The removal of the holder's node is its turn, without another look.
 struct Next<'a> {
-    /// Of its own node: two claims would be granted the lock if it was gone. Of the node by which a released lock is kept: it would be
-    /// granted too early. Of the base of tokens: its token could be less than the holder's.
+    /// They watch its own node, because two claims would have the lock if it was gone; the node that keeps a released lock taken,
+    /// because the grant would come too early; and the base of tokens, because its token could be less than the holder's.
     watchers: [OneshotWatcher; 3],
     /// After a reconnection, the client sets watches again in several requests, and events between them come out of order.
     states: StateWatcher,
@@ -135,12 +134,12 @@ struct Next<'a> {
 
 impl<'a> Next<'a> {
     /// Watches everything that would make the claim's turn or its token another one. `None` if it is another one already.
-    async fn watch(shared: &'a Shared, session: &Session, place: &Known, based: Based) -> Option<Self> {
+    async fn watch(shared: &'a Shared, session: &Session, own: &str, hash: KeyHash, based: Based) -> Option<Self> {
         let (room, states) = (shared.nexts.try_acquire().ok()?, session.states());
         let watch = |path: &str| session.client.check_and_watch_stat(path);
-        let (kept, base) = (shared.paths.kept(KeyHash::of(&place.data.key)), &shared.paths.base);
+        let (kept, base) = (shared.paths.kept(hash), &shared.paths.base);
         let ((own, own_watcher), (kept, kept_watcher), (base, base_watcher)) =
-            tokio::try_join!(watch(&place.path), watch(&kept), watch(base)).ok()?;
+            tokio::try_join!(watch(own), watch(&kept), watch(base)).ok()?;
         let is_same = match (&based, base) {
             (Ok((_, read)), Some(now)) => read.mzxid == now.mzxid,
             (Err(Error::NoNode), None) => true,
