@@ -207,7 +207,7 @@ fn the_proof_in_the_readme_is_the_published_one() {
         let excused = |what: &str| {
             let (all, excused) = (&verdict[what], &verdict[format!("{what}_excused")]);
             let (all, excused) = (all.as_u64().unwrap(), excused.as_u64().unwrap());
-            if excused == 0 { all.to_string() } else { format!("{} (+{excused} while servers forgot)", all - excused) }
+            if excused == 0 { all.to_string() } else { format!("{} (+{excused} after data loss)", all - excused) }
         };
         let expected =
             [verdict["sections"].to_string(), excused("overlaps"), excused("inversions"), verdict["left"].to_string()];

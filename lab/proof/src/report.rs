@@ -70,7 +70,7 @@ pub(crate) fn write(folder: &Path, kept: &Kept, verdicts: &[Verdict], history: &
         let (word, over) = (table::word(verdict), verdict.overlaps - verdict.overlaps_excused);
         let class = if matches!(word, "fails" | "FAILED") { " class=bad" } else { "" };
         let excused = verdict.overlaps_excused;
-        let note = if excused == 0 { String::new() } else { format!(" (+{excused} while servers forgot)") };
+        let note = if excused == 0 { String::new() } else { format!(" (+{excused} after data loss)") };
         let _ = write!(
             page,
             "<tr><td><a href=#row{number}>{}</a><td{class}>{word}<td>{}<td>{over}{note}<td>{}<td>{}<td>{}<td>{}<td>{}",

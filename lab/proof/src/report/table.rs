@@ -52,7 +52,7 @@ pub(crate) fn table(verdicts: &[Verdict], ran: &[Ran]) -> String {
     for verdict in verdicts {
         let excused = |all: usize, excused: usize| match excused {
             0 => all.to_string(),
-            _ => format!("{} (+{excused} while servers forgot)", all - excused),
+            _ => format!("{} (+{excused} after data loss)", all - excused),
         };
         let served = ran.iter().find(|ran| ran.row == verdict.row).and_then(|ran| ran.served_ms);
         let lost = match (sets, verdict.added) {
