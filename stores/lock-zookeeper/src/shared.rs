@@ -9,7 +9,7 @@ use lock_store::thread::ThreadState;
 use lock_store::types::system::sync::Mutex;
 use lock_store::{FencingToken, Holder, LockError, LockKey, Result, Timestamp};
 use tokio::sync::Semaphore;
-use zookeeper_client::{Error, MultiReadResult, Stat};
+use zookeeper_client::{Error, Stat};
 
 use crate::data::{ClaimData, KeptData, between};
 use crate::error::{Answer, foreign, of_request};
@@ -143,15 +143,14 @@ impl Shared {
     /// removed after their grants. All later holders are granted theirs after the removal of this claim's node.
     pub(crate) async fn standing(&self, session: &Session, hash: KeyHash) -> Answer<(Line, i64, Based)> {
         let folder = self.paths.shard(hash.shard());
-        loop {
-            let mut reader = session.client.new_multi_reader();
-            reader.add_get_data(&folder)?;
-            reader.add_get_children(&folder)?;
-            reader.add_get_data(&folder)?;
-            reader.add_get_data(&self.paths.base)?;
-            if let Some((names, newest, based)) = at_one_moment(reader.commit().await?)? {
-                return Ok((Line::of(hash, &names), newest, based));
-            }
+        // A server lists names together with their number, at one moment: a later number may be that of the removal of a listed name.
+        // Both requests are sent here, in this order.
+        let (listed, based) = (session.client.get_children(&folder), session.client.get_data(&self.paths.base));
+        let (listed, based) = tokio::join!(listed, based);
+        let (names, stat) = listed?;
+        match based {
+            Err(error) if error != Error::NoNode => Err(error),
+            based => Ok((Line::of(hash, &names), stat.pzxid, based)),
         }
     }
 
@@ -266,26 +265,6 @@ impl Shared {
     }
 }
 
-/// Returns the names in a directory, the number of the transaction that changed them last, and the base of tokens. `None` if that number
-/// changed between the parts of the read: it may then be of a transaction that removed one of these names.
-fn at_one_moment(read: Vec<MultiReadResult>) -> Answer<Option<(Vec<String>, i64, Based)>> {
-    use MultiReadResult::{Children, Data, Error as Refused};
-    let other = || Error::UnexpectedError("ZooKeeper answered for other nodes than it was asked".to_owned());
-    let [before, listed, after, based] = <[MultiReadResult; 4]>::try_from(read).map_err(|_| other())?;
-    let based = match based {
-        Data { data, stat } => Ok((data, stat)),
-        Refused { err } => Err(err),
-        _ => return Err(other()),
-    };
-    match (before, listed, after) {
-        (Data { stat: before, .. }, Children { children }, Data { stat: after, .. }) => {
-            Ok((before.pzxid == after.pzxid).then_some((children, after.pzxid, based)))
-        }
-        (Refused { err }, ..) | (_, Refused { err }, _) | (.., Refused { err }) => Err(err),
-        _ => Err(other()),
-    }
-}
-
 fn read_base(data: &[u8], path: &str) -> Result<u64> {
     let read = std::str::from_utf8(data).ok().and_then(|text| text.parse().ok());
     read.ok_or_else(|| {
@@ -308,34 +287,8 @@ pub(crate) fn since(millis: i64) -> Option<std::time::SystemTime> {
 #[cfg(test)]
 mod tests {
     use lock_store::FencingToken;
-    use zookeeper_client::{Error, MultiReadResult, Stat};
 
-    use super::{at_one_moment, read_base};
-
-    #[test]
-    fn names_and_their_number_are_from_one_moment() {
-        let stat = |pzxid| Stat {
-            czxid: 1,
-            mzxid: 1,
-            pzxid,
-            ctime: 0,
-            mtime: 0,
-            version: 0,
-            cversion: 0,
-            aversion: 0,
-            ephemeral_owner: 0,
-            data_length: 0,
-            num_children: 1,
-        };
-        let data = |pzxid| MultiReadResult::Data { data: Vec::new(), stat: stat(pzxid) };
-        let children = || MultiReadResult::Children { children: vec!["n".to_owned()] };
-        let gone = || MultiReadResult::Error { err: Error::NoNode };
-        let read = |before, after| at_one_moment(vec![data(before), children(), data(after), gone()]);
-        assert_eq!(read(7, 7), Ok(Some((vec!["n".to_owned()], 7, Err(Error::NoNode)))));
-        assert_eq!(read(7, 8), Ok(None), "the number may be of the transaction that removed the first name");
-        assert_eq!(at_one_moment(vec![gone(), gone(), gone(), gone()]), Err(Error::NoNode));
-        assert!(matches!(at_one_moment(vec![data(7)]), Err(Error::UnexpectedError(_))));
-    }
+    use super::read_base;
 
     #[test]
     fn nonsense_is_no_base() {

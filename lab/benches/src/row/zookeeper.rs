@@ -90,7 +90,8 @@ pub(crate) fn measure(job: &Statements) -> Result<()> {
     lock_metrics::install()?;
     let measured = runtime.block_on(async {
         let mut measured = Measured::default();
-        let (bare, ours) = (Line::Bare(client(&job.url).await?), Line::Ours(manager(job, "/pairs").await?));
+        let here = &over_one_server(job, 0);
+        let (bare, ours) = (Line::Bare(client(&here.url).await?), Line::Ours(manager(here, "/pairs").await?));
         for (at, tasks) in [1, TASKS].into_iter().enumerate() {
             // Each round begins with another line.
             for line in 0..3 {
@@ -99,7 +100,7 @@ pub(crate) fn measure(job: &Statements) -> Result<()> {
                     1 => measured.ours[at] = rate(vec![ours.clone(); tasks], job.window_ms).await?,
                     _ => {
                         // The sessions of the other lines go on meanwhile.
-                        let (url, window_ms) = (job.url.clone(), job.window_ms);
+                        let (url, window_ms) = (here.url.clone(), job.window_ms);
                         let ran = tokio::task::spawn_blocking(move || curator(&url, tasks, window_ms));
                         measured.curator[at] = ran.await??;
                     }
@@ -112,6 +113,14 @@ pub(crate) fn measure(job: &Statements) -> Result<()> {
     say(&serde_json::to_string(&measured)?)?;
     // Sessions that are still open end with the servers.
     std::process::exit(0)
+}
+
+/// The job over one server, another one in each round. With all of them, each session would have one by chance, and a leader answers
+/// sooner than a follower.
+fn over_one_server(job: &Statements, at: usize) -> Statements {
+    let hosts: Vec<&str> = job.url.trim_start_matches(SCHEME).split(',').collect();
+    let host = hosts[(job.first as usize + at) % hosts.len()];
+    Statements { url: format!("{SCHEME}{host}"), ..job.clone() }
 }
 
 async fn client(url: &str) -> Result<Client> {
@@ -178,10 +187,8 @@ fn curator(url: &str, tasks: usize, window_ms: u64) -> Result<Option<f64>> {
 
 /// From the call of a release to the guard of a waiter in another process. A watch that hears of a deleted node is the comparison.
 async fn hand_offs(job: &Statements, measured: &mut Measured) -> Result<()> {
-    // Both go over the same two servers and in both directions: a leader answers sooner than a follower.
-    let hosts: Vec<&str> = job.url.trim_start_matches(SCHEME).split(',').collect();
-    let host = |at: usize| hosts[(job.first as usize + at) % hosts.len()];
-    let jobs = [0, 1].map(|at| Statements { url: format!("{SCHEME}{}", host(at)), ..job.clone() });
+    // Both go over the same two servers and in both directions.
+    let jobs = [0, 1].map(|at| over_one_server(job, at));
     let clients = [client(&jobs[0].url).await?, client(&jobs[1].url).await?];
     let managers = [manager(&jobs[0], "/handed").await?, manager(&jobs[1], "/handed").await?];
     let (mut watches, mut times) = (Vec::new(), Vec::new());
