@@ -2,6 +2,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod attend;
+mod base;
 mod calls;
 mod data;
 mod doctor;

@@ -19,6 +19,7 @@ use lock_store::types::system::sync::Mutex;
 use lock_store::{Clock, LockError, Result, Timestamp};
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error, SessionState, Stat, StateWatcher};
 
+use crate::base::Base;
 use crate::error::{Answer, of_opening, of_request};
 use crate::names::Paths;
 use crate::url::Settings;
@@ -42,6 +43,7 @@ pub(crate) struct Session {
     pub(crate) began: (Timestamp, i64),
     /// When the newest answered write of this session was sent.
     written: Mutex<Timestamp>,
+    pub(crate) base: Base,
 }
 
 impl Session {
@@ -79,7 +81,8 @@ impl Session {
         let (id, lasts) = (client.session_id().0, client.session_timeout());
         let sent = Clock::system().now();
         let stat = make_beat(&client, settings, paths).await.map_err(failed)?;
-        Ok(Self { client, id, beat: paths.beat(id), lasts, began: (sent, stat.ctime), written: Mutex::new(sent) })
+        let (beat, began, written) = (paths.beat(id), (sent, stat.ctime), Mutex::new(sent));
+        Ok(Self { client, id, beat, lasts, began, written, base: Base::default() })
     }
 
     /// Returns how long an answered write promises the locks of this session, from its sending.

@@ -7,7 +7,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use lock_store::thread::ThreadState;
 use lock_store::types::system::sync::Mutex;
-use lock_store::{FencingToken, Holder, LockError, LockKey, Result, Timestamp};
+use lock_store::{Holder, LockKey, Result, Timestamp};
 use tokio::sync::Semaphore;
 use zookeeper_client::{Error, Stat};
 
@@ -15,7 +15,7 @@ use crate::data::{ClaimData, KeptData, between};
 use crate::error::{Answer, foreign, of_request};
 use crate::names::{KeyHash, Line, Paths};
 use crate::places::{Known, Places};
-use crate::session::{Session, lasting, make_beat, sleep};
+use crate::session::{Session, make_beat, sleep};
 use crate::slot::Slot;
 use crate::url::Settings;
 
@@ -23,12 +23,9 @@ use crate::url::Settings;
 const CONTENDED: Duration = Duration::from_secs(10);
 const MOST: usize = 4096;
 
-/// How many claims watch for a turn without another look. The client sends all watches of nodes that are not there in one message
-/// when it connects again, and a server ends a connection for a message of a megabyte.
-const NEXTS: usize = 1000;
-
-/// The answer to a read of the number in front of tokens.
-pub(crate) type Based = Answer<(Vec<u8>, Stat)>;
+/// How many bytes the paths have that claims watch. The client sends more than 128 KiB in several messages when it connects again, and
+/// takes the answer to the second one for an error of the server.
+const WATCHED: usize = 120 * 1024;
 
 /// The state that the calls of a store share.
 pub(crate) struct Shared {
@@ -43,7 +40,8 @@ pub(crate) struct Shared {
     /// A time of the server's clock, and when the request was sent that it answered.
     server_time: Mutex<(Timestamp, i64)>,
     contended: Mutex<HashMap<LockKey, Timestamp>>,
-    pub(crate) nexts: Semaphore,
+    /// Room for paths that claims watch, in bytes.
+    pub(crate) watched: Semaphore,
 }
 
 impl Deref for Shared {
@@ -65,7 +63,7 @@ impl Shared {
             places: Places::default(),
             server_time: Mutex::new((Timestamp::from_nanos(0), 0)),
             contended: Mutex::default(),
-            nexts: Semaphore::new(NEXTS),
+            watched: Semaphore::new(WATCHED),
         }
     }
 
@@ -137,21 +135,14 @@ impl Shared {
         Ok(Line::of(hash, &session.children(&self.paths.shard(hash.shard())).await?))
     }
 
-    /// Reads which claims a lock has, the number of the newest transaction that added or removed one, and behind them the base of tokens.
+    /// Reads which claims a lock has, and the number of the newest transaction that added or removed one.
     ///
     /// The number makes the token of a claim that is the first. It exceeds the tokens of all holders before, because their nodes were
     /// removed after their grants. All later holders are granted theirs after the removal of this claim's node.
-    pub(crate) async fn standing(&self, session: &Session, hash: KeyHash) -> Answer<(Line, i64, Based)> {
-        let folder = self.paths.shard(hash.shard());
-        // A server lists names together with their number, at one moment: a later number may be that of the removal of a listed name.
-        // Both requests are sent here, in this order.
-        let (listed, based) = (session.client.get_children(&folder), session.client.get_data(&self.paths.base));
-        let (listed, based) = tokio::join!(listed, based);
-        let (names, stat) = listed?;
-        match based {
-            Err(error) if error != Error::NoNode => Err(error),
-            based => Ok((Line::of(hash, &names), stat.pzxid, based)),
-        }
+    pub(crate) async fn standing(&self, session: &Session, hash: KeyHash) -> Answer<(Line, i64)> {
+        // A server lists the names together with their number: a later number may be that of the removal of a listed name.
+        let (names, stat) = session.client.get_children(&self.paths.shard(hash.shard())).await?;
+        Ok((Line::of(hash, &names), stat.pzxid))
     }
 
     /// Reads by what a released lock is kept. A time that is over keeps nothing, and its node is removed.
@@ -191,64 +182,14 @@ impl Shared {
     }
 
     /// Writes to the node of a claim. From now on, its time tells since when the lock is held.
+    ///
+    /// The number of this transaction exceeds those of all grants before, unlike the number of the one that made the node: the holder
+    /// before may have been granted its lock again since.
     pub(crate) async fn rewrite(&self, session: &Session, place: &Known) -> Answer<Stat> {
         let sent = self.now();
         let stat = session.client.set_data(&place.path, &place.data.write(), None).await?;
         self.note_written(session, sent, stat.mtime);
         Ok(stat)
-    }
-
-    /// Writes to the node of a claim before it is granted. Returns its state, and the base of its token.
-    ///
-    /// The number of this transaction exceeds those of all grants before, unlike the number of the one that made the node: the holder
-    /// before may have been granted its lock again since.
-    pub(crate) async fn confirm(&self, session: &Session, place: &Known) -> Answer<(Stat, Based)> {
-        // Polled, and so sent, in this order.
-        let read = async { session.client.get_data(&self.paths.base).await };
-        let (written, based) = tokio::join!(self.rewrite(session, place), read);
-        Ok((written?, based))
-    }
-
-    /// Makes the token of a grant from the number of a transaction. It is that of the grant, or one from after the end of the holder before.
-    ///
-    /// `based` is the answer to a read of the base that was sent behind that transaction, so it is at least as new. If the token does
-    /// not exceed the floor of the caller, the base is raised first, for all locks.
-    pub(crate) async fn token(
-        &self,
-        session: &Session,
-        mut based: Based,
-        zxid: i64,
-        floor: FencingToken,
-    ) -> Result<FencingToken> {
-        let path = &self.paths.base;
-        let steps = u64::try_from(zxid).ok().and_then(|zxid| zxid.checked_mul(FencingToken::PER_GRANT));
-        let fits =
-            |token: &u64| token.checked_add(FencingToken::PER_GRANT).is_some_and(|end| i64::try_from(end).is_ok());
-        let no_room =
-            || LockError::misconfigured("the tokens of ZooKeeper have no room left in 64 bits; remove its node base");
-        loop {
-            let (base, version) = match &based {
-                Ok((data, stat)) => (read_base(data, path)?, Some(stat.version)),
-                Err(Error::NoNode) => (FencingToken::PLAIN.get(), None),
-                Err(error) => return Err(of_request(error.clone())),
-            };
-            let token = steps.and_then(|steps| base.checked_add(steps)).filter(fits).ok_or_else(no_room)?;
-            if token > floor.get() {
-                return Ok(FencingToken::new(token));
-            }
-            let raised = base + (floor.get() - token) + FencingToken::PER_GRANT;
-            let text = raised.to_string();
-            let written = match version {
-                Some(version) => session.client.set_data(path, text.as_bytes(), Some(version)).await.map(drop),
-                None => session.client.create(path, text.as_bytes(), &lasting(&self.settings)).await.map(drop),
-            };
-            match written {
-                // Another process may have raised it further.
-                Ok(()) | Err(Error::BadVersion | Error::NodeExists | Error::NoNode) => {}
-                Err(error) => return Err(of_request(error)),
-            }
-            based = session.client.get_data(path).await;
-        }
     }
 
     /// Removes a node, and does not give up before it is gone or the session has ended.
@@ -265,13 +206,6 @@ impl Shared {
     }
 }
 
-fn read_base(data: &[u8], path: &str) -> Result<u64> {
-    let read = std::str::from_utf8(data).ok().and_then(|text| text.parse().ok());
-    read.ok_or_else(|| {
-        LockError::misconfigured(format!("the node {path} does not have a number; remove it, or restore it"))
-    })
-}
-
 /// Describes a lock that was released and stays taken.
 pub(crate) fn kept_holder(kept: &KeptData, now: i64) -> Holder {
     let mut holder = Holder::foreign(Some(between(now, kept.until)));
@@ -282,17 +216,4 @@ pub(crate) fn kept_holder(kept: &KeptData, now: i64) -> Holder {
 /// Reads a time of the server's clock.
 pub(crate) fn since(millis: i64) -> Option<std::time::SystemTime> {
     UNIX_EPOCH.checked_add(Duration::from_millis(u64::try_from(millis).ok()?))
-}
-
-#[cfg(test)]
-mod tests {
-    use lock_store::FencingToken;
-
-    use super::read_base;
-
-    #[test]
-    fn nonsense_is_no_base() {
-        assert_eq!(read_base(b"4611686018427387904", "/base"), Ok(FencingToken::PLAIN.get()));
-        assert!(read_base(b"", "/base").is_err() && read_base(b"\xff", "/base").is_err());
-    }
 }

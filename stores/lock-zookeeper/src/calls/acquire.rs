@@ -9,13 +9,14 @@ use std::time::Duration;
 use lock_store::{AcquireRequest, Attempt, Claim, LockError, Result, Timestamp};
 use zookeeper_client::{CreateMode, Error};
 
+use crate::calls::REMOVED;
 use crate::calls::wait::tend;
 use crate::data::ClaimData;
 use crate::error::of_request;
 use crate::names::{KeyHash, Line};
 use crate::places::{Known, Place};
 use crate::session::{Session, acls, make, sleep};
-use crate::shared::{Based, Shared};
+use crate::shared::Shared;
 
 /// How long a place is kept for a claim that asks again at once, with a ticket.
 const TENTATIVE: Duration = Duration::from_secs(1);
@@ -108,28 +109,27 @@ impl Attempting<'_> {
             break (created, standing);
         };
         let path = created.as_ref().map_or_else(|_| start.clone(), |(_, sequence)| format!("{start}{sequence}"));
-        let own = standing.as_ref().ok().and_then(|(line, ..)| line.position(&path));
-        let (stat, (line, newest, based), at) = match (created, standing, own) {
+        let own = standing.as_ref().ok().and_then(|(line, _)| line.position(&path));
+        let (stat, (line, newest), at) = match (created, standing, own) {
             (Ok((stat, _)), Ok(standing), Some(at)) => (stat, standing, at),
             (created, standing, _) => {
                 // Whether there is a node is found out before this claim is worked on again.
                 self.settle().await;
                 let error = created.err().or(standing.err());
-                let removed = "the node of this claim was removed at once; an operator or another program did so";
-                return Err(error.map_or_else(|| LockError::not_executed(removed), of_request));
+                return Err(error.map_or_else(|| LockError::not_executed(REMOVED), of_request));
             }
         };
         let waits = request.ticket.as_ref().map_or(claim.ttl, |ticket| ticket.grant_ttl);
         let expires = self.began.after(if request.tentative { TENTATIVE } else { waits });
         // From now on, a release finds it, and it ends by itself.
         let (ticket, asked, floor) = (request.ticket.clone(), self.began, request.floor);
-        let known = Known { path, session: session.id, data, granted: None, ticket, asked, floor, expires };
+        let known = Known { path: path.clone(), session: session.id, data, granted: None, ticket, asked, floor, expires };
         shared.places.insert(claim.owner, Place::new(known));
         tend(shared, session, claim.owner, false);
         if at == 0 && !self.is_kept(&line, stat.ctime).await? {
             // Since this node was made, another may have come and gone that was granted the lock under a greater token than its number.
             let at = if newest == stat.czxid { stat.ctime } else { shared.server_now() };
-            return self.granted(based, newest, at).await;
+            return self.granted(&path, newest, at).await;
         }
         if request.tentative {
             shared.note_contended(&claim.key);
@@ -157,8 +157,8 @@ impl Attempting<'_> {
             }
             return self.queued(&line).await.map(Some);
         }
-        match shared.confirm(session, &place).await {
-            Ok((stat, based)) => self.granted(based, stat.mzxid, stat.mtime).await.map(Some),
+        match shared.rewrite(session, &place).await {
+            Ok(stat) => self.granted(&place.path, stat.mzxid, stat.mtime).await.map(Some),
             Err(Error::NoNode) => Ok(None),
             Err(error) => Err(of_request(error)),
         }
@@ -180,9 +180,9 @@ impl Attempting<'_> {
     }
 
     /// Notes a grant by a write of this attempt, and tells how long it is promised.
-    async fn granted(&self, based: Based, zxid: i64, at: i64) -> Result<Attempt> {
+    async fn granted(&self, own: &str, zxid: i64, at: i64) -> Result<Attempt> {
         let (shared, claim) = (self.shared, &self.request.claim);
-        let token = shared.token(self.session, based, zxid, self.request.floor).await;
+        let token = shared.token(self.session, own, self.session.base.known(), zxid, self.request.floor).await;
         if token.as_ref().is_err_and(|error| !error.is_ambiguous()) {
             // Its caller counts a refusal, for example by a quota, as not executed.
             undo(shared, self.session, claim).await;

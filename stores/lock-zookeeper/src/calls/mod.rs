@@ -9,3 +9,6 @@ mod wait;
 
 /// How often a step is tried whose nodes other processes make and remove meanwhile.
 const TRIES: u32 = 5;
+
+/// The error of a claim that was taken away before it was granted the lock.
+pub(crate) const REMOVED: &str = "the node of this claim was removed at once; an operator or another program did so";

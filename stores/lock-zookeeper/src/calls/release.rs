@@ -79,6 +79,8 @@ async fn leave(
         let until = later(shared.server_now(), release.keep_for);
         let kept = KeptData { key: key.clone(), until, since: granted, info: info.clone() };
         nodes.push(Put { path: shared.paths.kept(hash), data: kept.write(), exists: false });
+        // The next claim watches this node. It hears of this change in place of the removal, and looks before it takes its turn.
+        nodes.push(Put { path: ending.path.clone(), data: Vec::new(), exists: true });
     }
     if let Some(run) = release.run {
         let path = shared.paths.job(hash);
@@ -131,7 +133,7 @@ async fn write(shared: &Shared, session: &Session, gone: &str, nodes: &[Put]) ->
             step.add_create(path, data, &lasting(&shared.settings))?;
         }
     }
-    // The last part, so that the next claim hears of what is kept before it hears of its turn.
+    // The last part, behind the change of this node that the next claim hears of if the lock is kept.
     step.add_delete(gone, None)?;
     step.commit().await.map(drop)
 }

@@ -4,18 +4,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_store::{Claim, Grant, OwnerId};
-use tokio::sync::SemaphorePermit;
 use zookeeper_client::{Error, EventType, OneshotWatcher, StateWatcher, WatchedEvent};
 
+use crate::base::Read;
 use crate::names::{KeyHash, Line};
 use crate::session::{Session, sleep};
-use crate::shared::{Based, Shared};
+use crate::shared::Shared;
 
 /// The pause after a request that failed, and the longest between two looks at a lock that is kept.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// How long after a grant its time is noted. A shorter hold needs no note.
 const NOTED_AFTER: Duration = Duration::from_millis(5);
+
+/// The pause between two looks of a claim that has no room for watches.
+const UNWATCHED: Duration = Duration::from_secs(1);
 
 /// How long the turn of a claim is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -68,9 +71,9 @@ enum Noted {
 async fn watch(shared: &Shared, session: &Session, owner: OwnerId) -> Option<Noted> {
     while let Some(place) = shared.places.waiting(owner) {
         let hash = KeyHash::of(&place.data.key);
-        let (line, newest, based) = match shared.standing(session, hash).await {
+        let (line, newest) = match shared.standing(session, hash).await {
             // Its directory was taken away.
-            Err(error @ Error::NoNode) => (Line::default(), 0, Err(error)),
+            Err(Error::NoNode) => (Line::default(), 0),
             Ok(standing) => standing,
             Err(_) => {
                 sleep(PAUSE).await;
@@ -87,7 +90,7 @@ async fn watch(shared: &Shared, session: &Session, owner: OwnerId) -> Option<Not
                 let now = shared.server_now();
                 match if line.kept { shared.kept(session, &place.data.key, now).await } else { Ok(None) } {
                     Ok(None) => {
-                        let granted = grant(shared, session, owner, (newest, based)).await;
+                        let granted = grant(shared, session, owner, (newest, session.base.known())).await;
                         if granted.is_some() {
                             return granted;
                         }
@@ -100,14 +103,19 @@ async fn watch(shared: &Shared, session: &Session, owner: OwnerId) -> Option<Not
             Some(at) => {
                 let before = shared.paths.beside(hash, &line.claims[at - 1].name);
                 let is_next = at == 1 && !line.kept;
-                let next = if is_next { Next::watch(shared, session, &place.path, hash, based).await } else { None };
+                let bytes = u32::try_from(before.len() + place.path.len()).unwrap_or(u32::MAX);
+                let Ok(_room) = shared.watched.try_acquire_many(bytes) else {
+                    sleep(UNWATCHED).await;
+                    continue;
+                };
+                let next = if is_next { Next::watch(shared, session, &place.path).await } else { None };
                 match session.client.check_and_watch_stat(&before).await {
                     Ok((Some(_), watcher)) => {
                         // A deletion, a new grant of the holder, or the end of the session.
                         let event = watcher.changed().await;
                         if let Some(next) = next
-                            && let Some(known) = next.turn(event).await
-                            && let Some(noted) = grant(shared, session, owner, known).await
+                            && let Some(turn) = next.turn(session, event).await
+                            && let Some(noted) = grant(shared, session, owner, turn).await
                         {
                             return Some(noted);
                         }
@@ -122,66 +130,60 @@ async fn watch(shared: &Shared, session: &Session, owner: OwnerId) -> Option<Not
 }
 
 /// The knowledge of a claim that has only the holder before it. The removal of the holder's node is its turn, without another look.
-struct Next<'a> {
-    /// They watch its own node, because two claims would have the lock if it was gone; the node that keeps a released lock taken,
-    /// because the grant would come too early; and the base of tokens, because its token could be less than the holder's.
-    watchers: [OneshotWatcher; 3],
+struct Next {
+    /// Watches its own node: two claims would have the lock if it was gone.
+    own: OneshotWatcher,
     /// After a reconnection, the client sets watches again in several requests, and events between them come out of order.
     states: StateWatcher,
-    based: Based,
-    _room: SemaphorePermit<'a>,
 }
 
-impl<'a> Next<'a> {
-    /// Watches everything that would make the claim's turn or its token another one. `None` if it is another one already.
-    async fn watch(shared: &'a Shared, session: &Session, own: &str, hash: KeyHash, based: Based) -> Option<Self> {
-        let (room, states) = (shared.nexts.try_acquire().ok()?, session.states());
-        let watch = |path: &str| session.client.check_and_watch_stat(path);
-        let (kept, base) = (shared.paths.kept(hash), &shared.paths.base);
-        let ((own, own_watcher), (kept, kept_watcher), (base, base_watcher)) =
-            tokio::try_join!(watch(own), watch(&kept), watch(base)).ok()?;
-        let is_same = match (&based, base) {
-            (Ok((_, read)), Some(now)) => read.mzxid == now.mzxid,
-            (Err(Error::NoNode), None) => true,
-            _ => false,
-        };
-        let watchers = [own_watcher, kept_watcher, base_watcher];
-        (own.is_some() && kept.is_none() && is_same).then_some(Self { watchers, states, based, _room: room })
+impl Next {
+    /// `None` if its own node is gone already.
+    async fn watch(shared: &Shared, session: &Session, own: &str) -> Option<Self> {
+        let states = session.states();
+        let (stat, own) = session.client.check_and_watch_stat(own).await.ok()?;
+        if session.base.known().is_none() {
+            shared.learn_base(session).await.ok()?;
+        }
+        stat.map(|_| Self { own, states })
     }
 
-    /// Returns the number and the base for the token of this claim if the event is its turn.
+    /// Returns the number and the base for the token of this claim if the event is its turn. The number is that of the removal.
     ///
-    /// The number is that of the removal. Servers before 3.9 do not send it, nor does any server that tells of a removal late, over a
-    /// new connection. Events come in the order of the changes, so an older change of another node is known already.
-    async fn turn(mut self, event: WatchedEvent) -> Option<(i64, Based)> {
-        let [own, kept, base] = self.watchers;
+    /// Servers before 3.9 do not send it, nor does any server that tells of a removal late, over a new connection. Events come in the
+    /// order of the changes, so an older change of its own node is known already. A holder that keeps the lock taken changes its node
+    /// before it removes it, so its event is another one.
+    async fn turn(mut self, session: &Session, event: WatchedEvent) -> Option<Numbers> {
         tokio::select! {
             biased;
-            _ = own.changed() => return None,
-            _ = kept.changed() => return None,
-            _ = base.changed() => return None,
+            _ = self.own.changed() => return None,
             _ = self.states.changed() => return None,
             () = std::future::ready(()) => {}
         }
-        (event.event_type == EventType::NodeDeleted && event.zxid > 0).then_some((event.zxid, self.based))
+        let is_removal = event.event_type == EventType::NodeDeleted && event.zxid > 0;
+        // Not read from here on: over another connection, it may be older than the event.
+        is_removal.then_some((event.zxid, Some(session.base.known()?)))
     }
 }
+
+/// The number for a token, and the base as it was known then.
+type Numbers = (i64, Option<Read>);
 
 /// Grants the lock to a claim that was the first when its directory was read. `None` if it still waits.
 ///
 /// A write of this session that was answered not long ago promises the node of the claim for the whole lease: nothing is written then.
 /// Until its time is noted, others see since when it waited.
-async fn grant(shared: &Shared, session: &Session, owner: OwnerId, (newest, based): (i64, Based)) -> Option<Noted> {
+async fn grant(shared: &Shared, session: &Session, owner: OwnerId, (newest, known): Numbers) -> Option<Noted> {
     let Ok(_turn) = shared.turn(owner, shared.now().after(PATIENCE)).await else { return None };
     // Meanwhile it may have asked by itself, or have ended.
     let place = shared.places.waiting(owner)?;
     let (ticket, inbox) = (place.ticket.as_ref()?, shared.inbox()?);
     let lease = ticket.grant_ttl.min(session.lease());
-    let (zxid, at, based, noted) = if session.promises(place.asked, lease) {
-        (newest, shared.server_now(), based, Noted::Later)
+    let (zxid, known, at, noted) = if session.promises(place.asked, lease) {
+        (newest, known, shared.server_now(), Noted::Later)
     } else {
-        match shared.confirm(session, &place).await {
-            Ok((stat, based)) => (stat.mzxid, stat.mtime, based, Noted::Already),
+        match shared.rewrite(session, &place).await {
+            Ok(stat) => (stat.mzxid, session.base.known(), stat.mtime, Noted::Already),
             Err(error) => {
                 if error == Error::NoNode {
                     tell(shared, owner);
@@ -191,7 +193,7 @@ async fn grant(shared: &Shared, session: &Session, owner: OwnerId, (newest, base
             }
         }
     };
-    let token = shared.token(session, based, zxid, place.floor).await.ok()?;
+    let token = shared.token(session, &place.path, known, zxid, place.floor).await.ok()?;
     // The lease counts from when its caller asked last. It ends at most half a session after the newest answered write was sent.
     if shared.places.grant(owner, token, at, place.expires) {
         let mut claim = Claim::new(place.data.key.clone(), lease);

@@ -1,6 +1,7 @@
 //! Locks in ZooKeeper, on real servers.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests may panic, and live in real time")]
 
+mod base;
 mod callers;
 mod conformance;
 mod cuts;
