@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 use zookeeper_client::{Error, Stat};
 
 use crate::data::{ClaimData, KeptData, between};
-use crate::error::{Answer, foreign, of_request};
+use crate::error::{Answer, foreign};
 use crate::names::{KeyHash, Line, Paths};
 use crate::places::{Known, Places};
 use crate::session::{Session, make_beat, sleep};

@@ -123,7 +123,8 @@ impl Attempting<'_> {
         let expires = self.began.after(if request.tentative { TENTATIVE } else { waits });
         // From now on, a release finds it, and it ends by itself.
         let (ticket, asked, floor) = (request.ticket.clone(), self.began, request.floor);
-        let known = Known { path: path.clone(), session: session.id, data, granted: None, ticket, asked, floor, expires };
+        let known =
+            Known { path: path.clone(), session: session.id, data, granted: None, ticket, asked, floor, expires };
         shared.places.insert(claim.owner, Place::new(known));
         tend(shared, session, claim.owner, false);
         if at == 0 && !self.is_kept(&line, stat.ctime).await? {
