@@ -138,8 +138,18 @@ fn number(data: &[u8], path: &str) -> Result<u64> {
 #[cfg(test)]
 mod tests {
     use lock_store::FencingToken;
+    use lock_store::types::system::sync::Mutex;
 
-    use super::number;
+    use super::{Base, Known, number};
+
+    #[test]
+    fn what_may_have_changed_is_not_known_any_more() {
+        let base = |outdated| Base(Mutex::new(Some(Known { read: None, outdated })));
+        let same = base(Box::pin(std::future::pending()));
+        assert_eq!([same.known(), same.known()], [Some(None), Some(None)]);
+        let changed = base(Box::pin(async {}));
+        assert_eq!([changed.known(), changed.known()], [None, None]);
+    }
 
     #[test]
     fn nonsense_is_no_base() {

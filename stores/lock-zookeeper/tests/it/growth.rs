@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::servers::{Pace, Servers};
-use crate::support::{LONG, eventually, locks};
+use crate::support::{LONG, SECOND, eventually, locks};
 
 /// How many keys, and how many tasks take them.
 const KEYS: u64 = 100_000;
@@ -64,8 +64,12 @@ async fn a_process_with_many_waiters_keeps_its_session_over_a_reconnection() {
     };
     let guards = all(&holder).join_all().await;
     let before = servers.watches();
+    let nodes = servers.nodes();
     let waiting = all(&waiter);
-    eventually("many waiters watch their own node and the holder's", || servers.watches() > before + 1000).await;
+    eventually("all wait", || servers.nodes() >= nodes + WAITERS).await;
+    eventually("many watch their own node and the holder's", || servers.watches() > before + 1000).await;
+    tokio::time::sleep(2 * SECOND).await;
+    println!("figure: {WAITERS} waiters watch {} nodes", servers.watches() - before);
     proxy.refuse(true);
     proxy.kill_connections();
     eventually("the old connection is gone", || servers.watches() <= before).await;
