@@ -43,11 +43,10 @@ async fn servers(shared: &Shared) -> Vec<Finding> {
                 let first = answer.lines().next().unwrap_or_default().split(',').next().unwrap_or_default();
                 Finding::works("server", format!("{host} answers: {first}"))
             }
-            None => Finding::unknown(
-                "server",
-                format!("{host} does not say its version; it is down, or srvr is forbidden there"),
-            )
-            .with_remedy("start it, or add srvr to its 4lw.commands.whitelist"),
+            None => {
+                let says = format!("{host} does not say its version; it is down, or srvr is forbidden there");
+                Finding::unknown("server", says).with_remedy("start it, or add srvr to its 4lw.commands.whitelist")
+            }
         });
     }
     if answers.iter().flatten().any(|answer| answer.contains("Mode: standalone")) {

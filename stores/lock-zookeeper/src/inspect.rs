@@ -8,13 +8,14 @@ use lock_store::{
     Freed, Holder, Inspector, JobRecord, LockEntry, LockError, LockKey, Mode, Result, Revocation, RevokeFrom, ScanPage,
     ScanPosition, Waiter,
 };
-use zookeeper_client::{CreateMode, Error, MultiReadResult, MultiWriteError, Stat};
+use zookeeper_client::MultiWriteError::OperationFailed;
+use zookeeper_client::{CreateMode, Error, MultiReadResult};
 
 use crate::calls::beside;
 use crate::data::{ClaimData, JobData, KeptData, MarkData, between, write_revocation};
 use crate::error::of_request;
 use crate::names::{KeyHash, Line, read};
-use crate::session::{Session, acls};
+use crate::session::{Read, Session, acls};
 use crate::shared::{Shared, kept_holder, since};
 use crate::store::ZooKeeper;
 
@@ -27,13 +28,10 @@ const MOST_WAITERS: usize = 1000;
 
 impl ZooKeeper {
     /// Runs a look in the session for looks.
-    async fn look<A: Send + 'static, F>(
+    async fn look<A: Send + 'static, F: Future<Output = Result<A>> + Send>(
         &self,
         ask: impl FnOnce(Arc<Shared>, Arc<Session>) -> F + Send + 'static,
-    ) -> Result<A>
-    where
-        F: Future<Output = Result<A>> + Send,
-    {
+    ) -> Result<A> {
         let look = move |shared: Arc<Shared>, until| async move {
             let session = shared.looks.session(&shared.settings, &shared.clock, until).await?;
             // Its server may be behind. When it answers a write, it has all that was answered to others before.
@@ -91,12 +89,10 @@ impl Inspector for ZooKeeper {
                 added.map_err(of_request)?;
                 match step.commit().await {
                     Ok(_) => return Ok(Freed::Released),
-                    Err(MultiWriteError::OperationFailed { index: 0, source: Error::NoNode }) => {
-                        return Ok(Freed::NotHeld);
-                    }
+                    Err(OperationFailed { index: 0, source: Error::NoNode }) => return Ok(Freed::NotHeld),
                     // Another operator has told the holder, a quota is used up, or the directory is gone: without a note, the holder
                     // learns of it when it renews.
-                    Err(MultiWriteError::OperationFailed { index: 1, .. }) => told.clear(),
+                    Err(OperationFailed { index: 1, .. }) => told.clear(),
                     Err(error) => return Err(of_request(error).with_key(&key)),
                 }
             }
@@ -109,8 +105,6 @@ impl Inspector for ZooKeeper {
         self.look(move |shared, session| async move { beside::last_run(&shared, &session, &key).await }).await
     }
 }
-
-type Read = Option<(Vec<u8>, Stat)>;
 
 /// Reads many nodes. `None` for one that is gone.
 async fn read_many(session: &Session, paths: &[String]) -> Result<Vec<Read>> {
@@ -181,10 +175,8 @@ async fn see(shared: &Shared, session: &Session, lines: Vec<(KeyHash, Line)>) ->
             (holder.owner, holder.info, holder.since) = (Some(first.owner), Some(data.info), since(stat.mtime));
             let mut entry = LockEntry::new(data.key, holder, time);
             (entry.waiters, entry.ttl) = (waiting(1), Some(data.ttl));
-            entry.details.push((
-                "session",
-                format!("{:#x}, which ends {:?} after its process", stat.ephemeral_owner, data.session),
-            ));
+            let session = format!("{:#x}, which ends {:?} after its process", stat.ephemeral_owner, data.session);
+            entry.details.push(("session", session));
             seen.entries.push(entry);
         }
     }
@@ -218,9 +210,8 @@ async fn step(shared: &Shared, session: &Session, prefix: &str, limit: u32, from
         let marks: Vec<String> = names.iter().map(|name| format!("{folder}/{name}")).collect();
         page.visited += marks.len() as u64;
         for (data, _) in read_many(session, &marks).await?.into_iter().flatten() {
-            let Some(mark) = MarkData::read(&data).filter(|mark| mark.key.as_str().starts_with(prefix)) else {
-                continue;
-            };
+            let mark = MarkData::read(&data).filter(|mark| mark.key.as_str().starts_with(prefix));
+            let Some(mark) = mark else { continue };
             let key = mark.key.clone();
             page.done.extend(mark.mark(shared.server_now()).map(|mark| (key, mark)));
         }

@@ -2,7 +2,6 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod attend;
-mod base;
 mod calls;
 mod data;
 mod doctor;

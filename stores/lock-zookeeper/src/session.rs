@@ -13,13 +13,15 @@ mod tls {
     }
 }
 
+use std::pin::Pin;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use lock_store::types::system::sync::Mutex;
 use lock_store::{Clock, LockError, Result, Timestamp};
+use tokio::task::unconstrained;
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error, SessionState, Stat, StateWatcher};
 
-use crate::base::Base;
 use crate::error::{Answer, of_opening, of_request};
 use crate::names::Paths;
 use crate::url::Settings;
@@ -30,8 +32,17 @@ pub(crate) use lock_store::thread::{sleep, within};
 /// How long it may take to open a session, over all servers. The callers wait only as long as their own time-outs allow.
 const OPEN: Duration = Duration::from_secs(5);
 
+/// A node, or `None` if it does not exist.
+pub(crate) type Read = Option<(Vec<u8>, Stat)>;
+
+/// The number that each token adds to the number of a transaction. Without its node, it is the smallest one.
+struct Base {
+    read: Read,
+    /// Ends when the node may have changed since.
+    outdated: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
 /// A session.
-#[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) client: Client,
     pub(crate) id: i64,
@@ -43,7 +54,7 @@ pub(crate) struct Session {
     pub(crate) began: (Timestamp, i64),
     /// When the newest answered write of this session was sent.
     written: Mutex<Timestamp>,
-    pub(crate) base: Base,
+    base: Mutex<Option<Base>>,
 }
 
 impl Session {
@@ -82,7 +93,7 @@ impl Session {
         let sent = Clock::system().now();
         let stat = make_beat(&client, settings, paths).await.map_err(failed)?;
         let (beat, began, written) = (paths.beat(id), (sent, stat.ctime), Mutex::new(sent));
-        Ok(Self { client, id, beat, lasts, began, written, base: Base::default() })
+        Ok(Self { client, id, beat, lasts, began, written, base: Mutex::default() })
     }
 
     /// Returns how long an answered write promises the locks of this session, from its sending.
@@ -116,8 +127,34 @@ impl Session {
         self.client.state_watcher()
     }
 
+    /// Returns the base of tokens, unless it may have changed since it was read. It is at least as new as every answer and event of this
+    /// connection.
+    ///
+    /// Servers send the event of a change before later events, and before the answer to each request that they execute after the
+    /// change. So a watch without an event shows that nothing has changed. This does not hold over a new connection: its server may
+    /// be older than an event that came over the one before.
+    pub(crate) fn known_base(&self) -> Option<Read> {
+        known(&mut self.base.lock())
+    }
+
+    /// Reads the base of tokens, and watches it.
+    pub(crate) async fn learn_base(&self, path: &str) -> Result<Read> {
+        let mut states = self.states();
+        let (stat, watcher) = self.client.check_and_watch_stat(path).await.map_err(of_request)?;
+        let read = if stat.is_some() { self.read(path).await? } else { None };
+        // Polled in the middle of other work: what the scheduler allows that work must not hide an event.
+        let outdated = Box::pin(unconstrained(async move {
+            tokio::select! {
+                _ = watcher.changed() => {}
+                _ = states.changed() => {}
+            }
+        }));
+        *self.base.lock() = Some(Base { read: read.clone(), outdated });
+        Ok(read)
+    }
+
     /// Reads a node. `None` if it does not exist.
-    pub(crate) async fn read(&self, path: &str) -> Result<Option<(Vec<u8>, Stat)>> {
+    pub(crate) async fn read(&self, path: &str) -> Result<Read> {
         match self.client.get_data(path).await {
             Ok(found) => Ok(Some(found)),
             Err(Error::NoNode) => Ok(None),
@@ -151,6 +188,13 @@ impl Session {
     }
 }
 
+fn known(base: &mut Option<Base>) -> Option<Read> {
+    let is_outdated = base.as_mut()?.outdated.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready();
+    // A future that has ended must not be polled again.
+    base.take_if(|_| is_outdated);
+    base.as_ref().map(|base| base.read.clone())
+}
+
 /// Makes the node that a session writes to, and the directories that every session needs.
 pub(crate) async fn make_beat(client: &Client, settings: &Settings, paths: &Paths) -> Answer<Stat> {
     let (beat, options) = (paths.beat(client.session_id().0), CreateMode::Ephemeral.with_acls(acls(settings)));
@@ -177,4 +221,17 @@ pub(crate) fn lasting(settings: &Settings) -> CreateOptions<'static> {
 /// Makes a directory and those above it.
 pub(crate) async fn make(client: &Client, settings: &Settings, path: &str) -> Answer<()> {
     client.mkdir(path, &lasting(settings)).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Base, known};
+
+    #[test]
+    fn a_base_that_may_have_changed_is_not_known_any_more() {
+        let mut same = Some(Base { read: None, outdated: Box::pin(std::future::pending()) });
+        assert_eq!([known(&mut same), known(&mut same)], [Some(None), Some(None)]);
+        let mut changed = Some(Base { read: None, outdated: Box::pin(async {}) });
+        assert_eq!([known(&mut changed), known(&mut changed)], [None, None]);
+    }
 }

@@ -9,7 +9,7 @@ use crate::session::{Session, within};
 use crate::url::Settings;
 
 /// The knowledge about a session.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) enum Known {
     Nothing,
     Open(Arc<Session>),
@@ -17,7 +17,6 @@ pub(crate) enum Known {
 }
 
 /// The place of a session.
-#[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) known: watch::Sender<Known>,
     /// Asks for a session to be opened.

@@ -157,8 +157,8 @@ impl JobRecords for ZooKeeper {
 
 impl DoneMarks for ZooKeeper {
     async fn done(&self, key: &LockKey, version: &JobVersion) -> Result<Option<DoneMark>> {
-        let (key, version) = (key.clone(), version.clone());
-        self.thread.ask_within(CALL, |shared, until| beside::done(shared, key, version, until)).await
+        let work = (key.clone(), version.clone());
+        self.thread.ask_within(CALL, |shared, until| beside::done(shared, work, until)).await
     }
 
     async fn mark_done(&self, claim: &Claim, version: &JobVersion, keep: Option<Duration>) -> Result<bool> {
@@ -167,7 +167,7 @@ impl DoneMarks for ZooKeeper {
     }
 
     async fn forget_done(&self, key: &LockKey, version: &JobVersion) -> Result<bool> {
-        let (key, version) = (key.clone(), version.clone());
-        self.thread.ask_within(CALL, |shared, until| beside::forget_done(shared, key, version, until)).await
+        let work = (key.clone(), version.clone());
+        self.thread.ask_within(CALL, |shared, until| beside::forget_done(shared, work, until)).await
     }
 }

@@ -27,9 +27,6 @@ pub(crate) async fn sweep(shared: &Shared, session: &Session) {
     }
 }
 
-/// Reads when a node ends.
-type Ends = fn(&[u8]) -> Option<i64>;
-
 async fn sweep_one(shared: &Shared, session: &Session, shard: u16) -> Result<()> {
     shared.write(session).await.map_err(of_request)?;
     let folder = shared.paths.shard(shard);
@@ -48,7 +45,7 @@ async fn sweep_one(shared: &Shared, session: &Session, shard: u16) -> Result<()>
     Ok(())
 }
 
-async fn remove_if_over(shared: &Shared, session: &Session, path: &str, ends: Ends) -> Result<()> {
+async fn remove_if_over(shared: &Shared, session: &Session, path: &str, ends: fn(&[u8]) -> Option<i64>) -> Result<()> {
     match session.read(path).await? {
         Some((data, stat)) if ends(&data).is_some_and(|ends| ends <= shared.server_now()) => {
             session.remove_read(path, &stat).await

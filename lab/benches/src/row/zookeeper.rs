@@ -115,12 +115,10 @@ pub(crate) fn measure(job: &Statements) -> Result<()> {
     std::process::exit(0)
 }
 
-/// The job over one server, another one in each round. With all of them, each session would have one by chance, and a leader answers
-/// sooner than a follower.
+/// The job over one server, another one in each round: a leader answers sooner than a follower.
 fn over_one_server(job: &Statements, at: usize) -> Statements {
     let hosts: Vec<&str> = job.url.trim_start_matches(SCHEME).split(',').collect();
-    let host = hosts[(job.first as usize + at) % hosts.len()];
-    Statements { url: format!("{SCHEME}{host}"), ..job.clone() }
+    Statements { url: format!("{SCHEME}{}", hosts[(job.first as usize + at) % hosts.len()]), ..job.clone() }
 }
 
 async fn client(url: &str) -> Result<Client> {

@@ -338,7 +338,7 @@ pub(super) const TABLES: &[Layers] = &[
     Layers {
         source: ZOOKEEPER,
         within: "calls",
-        modules: &[&["confirm"], &["wait"], &["acquire"], &["beside", "release", "renew", "vote"]],
+        modules: &[&["token"], &["wait"], &["acquire"], &["beside", "release", "renew", "vote"]],
     },
     Layers {
         source: KUBERNETES,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use lock_store::{AcquireRequest, Attempt, Claim, LockError, Result, Timestamp};
 use zookeeper_client::{CreateMode, Error};
 
-use crate::calls::REMOVED;
+use crate::calls::token::token;
 use crate::calls::wait::tend;
 use crate::data::ClaimData;
 use crate::error::of_request;
@@ -89,7 +89,8 @@ impl Attempting<'_> {
                 return Ok(Attempt::Held { holder: shared.in_the_way(session, &claim.key, &line).await? });
             }
         }
-        let data = self.data();
+        let (key, ttl, info) = (claim.key.clone(), claim.ttl, request.info.clone());
+        let data = ClaimData { key, ttl, session: session.lasts, info };
         let (start, text) = (shared.paths.claim(*hash, claim.owner), data.write());
         let folder = shared.paths.shard(hash.shard());
         let options = CreateMode::EphemeralSequential.with_acls(acls(&shared.settings));
@@ -116,21 +117,21 @@ impl Attempting<'_> {
                 // Whether there is a node is found out before this claim is worked on again.
                 self.settle().await;
                 let error = created.err().or(standing.err());
-                return Err(error.map_or_else(|| LockError::not_executed(REMOVED), of_request));
+                let removed = "the node of this claim was removed at once; an operator or another program did so";
+                return Err(error.map_or_else(|| LockError::not_executed(removed), of_request));
             }
         };
         let waits = request.ticket.as_ref().map_or(claim.ttl, |ticket| ticket.grant_ttl);
         let expires = self.began.after(if request.tentative { TENTATIVE } else { waits });
         // From now on, a release finds it, and it ends by itself.
         let (ticket, asked, floor) = (request.ticket.clone(), self.began, request.floor);
-        let known =
-            Known { path: path.clone(), session: session.id, data, granted: None, ticket, asked, floor, expires };
+        let known = Known { path, session: session.id, data, granted: None, ticket, asked, floor, expires };
         shared.places.insert(claim.owner, Place::new(known));
         tend(shared, session, claim.owner, false);
         if at == 0 && !self.is_kept(&line, stat.ctime).await? {
             // Since this node was made, another may have come and gone that was granted the lock under a greater token than its number.
             let at = if newest == stat.czxid { stat.ctime } else { shared.server_now() };
-            return self.granted(&path, newest, at).await;
+            return self.granted(newest, at).await;
         }
         if request.tentative {
             shared.note_contended(&claim.key);
@@ -159,7 +160,7 @@ impl Attempting<'_> {
             return self.queued(&line).await.map(Some);
         }
         match shared.rewrite(session, &place).await {
-            Ok(stat) => self.granted(&place.path, stat.mzxid, stat.mtime).await.map(Some),
+            Ok(stat) => self.granted(stat.mzxid, stat.mtime).await.map(Some),
             Err(Error::NoNode) => Ok(None),
             Err(error) => Err(of_request(error)),
         }
@@ -181,9 +182,11 @@ impl Attempting<'_> {
     }
 
     /// Notes a grant by a write of this attempt, and tells how long it is promised.
-    async fn granted(&self, own: &str, zxid: i64, at: i64) -> Result<Attempt> {
+    async fn granted(&self, zxid: i64, at: i64) -> Result<Attempt> {
         let (shared, claim) = (self.shared, &self.request.claim);
-        let token = shared.token(self.session, own, self.session.base.known(), zxid, self.request.floor).await;
+        let ended = || LockError::not_executed("the claim has ended while it was granted");
+        let place = Known { floor: self.request.floor, ..shared.places.get(claim.owner).ok_or_else(ended)? };
+        let token = token(shared, self.session, &place, (zxid, self.session.known_base())).await;
         if token.as_ref().is_err_and(|error| !error.is_ambiguous()) {
             // Its caller counts a refusal, for example by a quota, as not executed.
             undo(shared, self.session, claim).await;
@@ -191,15 +194,9 @@ impl Attempting<'_> {
         let token = token?;
         // If the session has ended meanwhile, its claims were lost, and this one came too late to be among them.
         if self.session.has_ended() || !shared.places.grant(claim.owner, token, at, self.began.after(claim.ttl)) {
-            return Err(LockError::not_executed("the claim has ended while it was granted"));
+            return Err(ended());
         }
         Ok(Attempt::Granted { token, lease: self.session.promised(claim.ttl) })
-    }
-
-    fn data(&self) -> ClaimData {
-        let claim = &self.request.claim;
-        let (key, ttl, info) = (claim.key.clone(), claim.ttl, self.request.info.clone());
-        ClaimData { key, ttl, session: self.session.lasts, info }
     }
 
     /// Finds out whether an unanswered request has made a node, and removes it. A later request of the session is executed after it,

@@ -35,40 +35,31 @@ pub(crate) async fn last_run(shared: &Shared, session: &Session, key: &LockKey) 
     Ok(job.record(shared.server_now()))
 }
 
+/// What a mark stands for: work of a version under a key.
+type Work = (LockKey, JobVersion);
+
 /// Reads a mark, and the version of its node.
-async fn read_mark(
-    shared: &Shared,
-    session: &Session,
-    key: &LockKey,
-    version: &JobVersion,
-) -> Result<Option<(MarkData, i32)>> {
+async fn read_mark(shared: &Shared, session: &Session, (key, version): &Work) -> Result<Option<(MarkData, i32)>> {
     let path = shared.paths.mark(KeyHash::of(key), version.as_str());
     let Some((data, stat)) = session.read(&path).await.map_err(|error| error.with_key(key))? else { return Ok(None) };
     let mark = MarkData::read(&data).filter(|mark| mark.key == *key && mark.version == *version);
     mark.map(|mark| Some((mark, stat.version))).ok_or_else(|| foreign(&path, key))
 }
 
-pub(crate) async fn done(
-    shared: Arc<Shared>,
-    key: LockKey,
-    version: JobVersion,
-    until: Timestamp,
-) -> Result<Option<DoneMark>> {
+pub(crate) async fn done(shared: Arc<Shared>, work: Work, until: Timestamp) -> Result<Option<DoneMark>> {
     let session = &shared.session(until).await?;
     // The server of this process may be behind the one that took the mark. A write of this session is not answered before it has caught up.
     let write = shared.write(session);
-    let read = read_mark(&shared, session, &key, &version);
+    let read = read_mark(&shared, session, &work);
     let (written, read) = tokio::join!(write, read);
-    written.map_err(|error| of_request(error).with_key(&key))?;
+    written.map_err(|error| of_request(error).with_key(&work.0))?;
     Ok(read?.and_then(|(mark, _)| mark.mark(shared.server_now())))
 }
 
+type Mark = (Claim, JobVersion, Option<Duration>);
+
 /// Writes a mark, in one step with the check that the claim still has its node.
-pub(crate) async fn mark_done(
-    shared: Arc<Shared>,
-    (claim, version, keep): (Claim, JobVersion, Option<Duration>),
-    until: Timestamp,
-) -> Result<bool> {
+pub(crate) async fn mark_done(shared: Arc<Shared>, (claim, version, keep): Mark, until: Timestamp) -> Result<bool> {
     let session = &shared.session(until).await?;
     let place = shared.places.get(claim.owner).filter(|place| place.session == session.id && place.granted.is_some());
     let Some(place) = place else { return Ok(false) };
@@ -81,7 +72,7 @@ pub(crate) async fn mark_done(
         info: place.data.info,
     };
     let (path, text) = (shared.paths.mark(hash, version.as_str()), mark.write());
-    let mut exists = read_mark(&shared, session, key, &version).await?.is_some();
+    let mut exists = read_mark(&shared, session, &(key.clone(), version)).await?.is_some();
     for _ in 0..TRIES {
         let mut step = session.client.new_multi_writer();
         let added = step.add_check_version(&place.path, -1).and_then(|()| match exists {
@@ -104,15 +95,10 @@ pub(crate) async fn mark_done(
     Err(LockError::not_executed("other processes make and remove this mark all the time; try again").with_key(key))
 }
 
-pub(crate) async fn forget_done(
-    shared: Arc<Shared>,
-    key: LockKey,
-    version: JobVersion,
-    until: Timestamp,
-) -> Result<bool> {
-    let (session, key) = (&shared.session(until).await?, &key);
+pub(crate) async fn forget_done(shared: Arc<Shared>, work: Work, until: Timestamp) -> Result<bool> {
+    let (session, (key, version)) = (&shared.session(until).await?, &work);
     for _ in 0..TRIES {
-        let Some((mark, at)) = read_mark(&shared, session, key, &version).await? else { return Ok(false) };
+        let Some((mark, at)) = read_mark(&shared, session, &work).await? else { return Ok(false) };
         let lasts = mark.mark(shared.server_now()).is_some();
         let path = shared.paths.mark(KeyHash::of(key), version.as_str());
         match session.client.delete(&path, Some(at)).await {

@@ -4,11 +4,9 @@ pub(crate) mod acquire;
 pub(crate) mod beside;
 pub(crate) mod release;
 pub(crate) mod renew;
+mod token;
 pub(crate) mod vote;
 mod wait;
 
 /// How often a step is tried whose nodes other processes make and remove meanwhile.
 const TRIES: u32 = 5;
-
-/// The error of a claim that was taken away before it was granted the lock.
-pub(crate) const REMOVED: &str = "the node of this claim was removed at once; an operator or another program did so";

@@ -6,7 +6,7 @@ use std::time::Duration;
 use lock_store::{Claim, Grant, OwnerId};
 use zookeeper_client::{Error, EventType, OneshotWatcher, StateWatcher, WatchedEvent};
 
-use crate::base::Read;
+use crate::calls::token::{Numbers, token};
 use crate::names::{KeyHash, Line};
 use crate::session::{Session, sleep};
 use crate::shared::Shared;
@@ -90,7 +90,7 @@ async fn watch(shared: &Shared, session: &Session, owner: OwnerId) -> Option<Not
                 let now = shared.server_now();
                 match if line.kept { shared.kept(session, &place.data.key, now).await } else { Ok(None) } {
                     Ok(None) => {
-                        let granted = grant(shared, session, owner, (newest, session.base.known())).await;
+                        let granted = grant(shared, session, owner, (newest, session.known_base())).await;
                         if granted.is_some() {
                             return granted;
                         }
@@ -142,8 +142,8 @@ impl Next {
     async fn watch(shared: &Shared, session: &Session, own: &str) -> Option<Self> {
         let states = session.states();
         let (stat, own) = session.client.check_and_watch_stat(own).await.ok()?;
-        if session.base.known().is_none() {
-            shared.learn_base(session).await.ok()?;
+        if session.known_base().is_none() {
+            session.learn_base(&shared.paths.base).await.ok()?;
         }
         stat.map(|_| Self { own, states })
     }
@@ -162,12 +162,9 @@ impl Next {
         }
         let is_removal = event.event_type == EventType::NodeDeleted && event.zxid > 0;
         // Not read from here on: over another connection, it may be older than the event.
-        is_removal.then_some((event.zxid, Some(session.base.known()?)))
+        is_removal.then_some((event.zxid, Some(session.known_base()?)))
     }
 }
-
-/// The number for a token, and the base as it was known then.
-type Numbers = (i64, Option<Read>);
 
 /// Grants the lock to a claim that was the first when its directory was read. `None` if it still waits.
 ///
@@ -183,7 +180,7 @@ async fn grant(shared: &Shared, session: &Session, owner: OwnerId, (newest, know
         (newest, known, shared.server_now(), Noted::Later)
     } else {
         match shared.rewrite(session, &place).await {
-            Ok(stat) => (stat.mzxid, session.base.known(), stat.mtime, Noted::Already),
+            Ok(stat) => (stat.mzxid, session.known_base(), stat.mtime, Noted::Already),
             Err(error) => {
                 if error == Error::NoNode {
                     tell(shared, owner);
@@ -193,7 +190,7 @@ async fn grant(shared: &Shared, session: &Session, owner: OwnerId, (newest, know
             }
         }
     };
-    let token = shared.token(session, &place.path, known, zxid, place.floor).await.ok()?;
+    let token = token(shared, session, &place, (zxid, known)).await.ok()?;
     // The lease counts from when its caller asked last. It ends at most half a session after the newest answered write was sent.
     if shared.places.grant(owner, token, at, place.expires) {
         let mut claim = Claim::new(place.data.key.clone(), lease);

@@ -35,9 +35,8 @@ pub(crate) async fn check(hosts: &str, tls: Option<&Tls>) -> Result<()> {
             )));
         }
         if let Some((major, minor)) = read(&answer).filter(|found| *found < OLDEST) {
-            return Err(LockError::misconfigured(format!(
-                "{host} is ZooKeeper {major}.{minor}; use Apache ZooKeeper 3.6 or later"
-            )));
+            let text = format!("{host} is ZooKeeper {major}.{minor}; use Apache ZooKeeper 3.6 or later");
+            return Err(LockError::misconfigured(text));
         }
     }
     Ok(())
