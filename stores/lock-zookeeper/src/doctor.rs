@@ -80,7 +80,10 @@ async fn of_session(shared: &Shared, session: &Session) -> Vec<Finding> {
         Err(error) => findings.push(Finding::refused("write", format!("a write is not answered: {error}"))),
     }
     findings.push(if shared.settings.login.is_some() {
-        Finding::works("user", "only the user of the URL may read and write the nodes of the locks")
+        Finding::works(
+            "user",
+            "only the user of the URL may read and write the nodes of the locks, except base, which everybody may read",
+        )
     } else {
         let says = "the URL names no user, so every client that reaches the servers may remove locks";
         Finding::warning("user", says).with_remedy("write zookeeper://user:password@…, the same for every process")

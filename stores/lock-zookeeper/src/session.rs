@@ -142,7 +142,7 @@ impl Session {
         let mut states = self.states();
         let (stat, watcher) = self.client.check_and_watch_stat(path).await.map_err(of_request)?;
         let read = if stat.is_some() { self.read(path).await? } else { None };
-        // Polled in the middle of other work: what the scheduler allows that work must not hide an event.
+        // Polled in the middle of other tasks: an empty budget of such a task in tokio must not hide an event.
         let outdated = Box::pin(unconstrained(async move {
             tokio::select! {
                 _ = watcher.changed() => {}

@@ -15,7 +15,7 @@ use crate::data::{ClaimData, KeptData, between};
 use crate::error::{Answer, foreign};
 use crate::names::{KeyHash, Line, Paths};
 use crate::places::{Known, Places};
-use crate::session::{Session, make_beat, sleep};
+use crate::session::{Read, Session, make_beat, sleep};
 use crate::slot::Slot;
 use crate::url::Settings;
 
@@ -23,9 +23,11 @@ use crate::url::Settings;
 const CONTENDED: Duration = Duration::from_secs(10);
 const MOST: usize = 4096;
 
-/// How many bytes the paths have that claims watch. The client sends more than 128 KiB in several messages when it connects again, and
-/// takes the answer to the second one for an error of the server.
-const WATCHED: usize = 120 * 1024;
+/// The number of a transaction, and the base as it was known when the answer or the event with this number came.
+pub(crate) type Numbers = (i64, Option<Read>);
+
+/// How many bytes of paths claims watch. After a reconnection, the client mixes up the answers if it has to send more than 128 KiB.
+const WATCHED: usize = 96 * 1024;
 
 /// The state that the calls of a store share.
 pub(crate) struct Shared {
@@ -135,14 +137,14 @@ impl Shared {
         Ok(Line::of(hash, &session.children(&self.paths.shard(hash.shard())).await?))
     }
 
-    /// Reads which claims a lock has, and the number of the newest transaction that added or removed one.
+    /// Reads which claims a lock has, the number of the newest transaction that added or removed one, and the base as it is known then.
     ///
     /// The number makes the token of a claim that is the first. It exceeds the tokens of all holders before, because their nodes were
     /// removed after their grants. All later holders are granted theirs after the removal of this claim's node.
-    pub(crate) async fn standing(&self, session: &Session, hash: KeyHash) -> Answer<(Line, i64)> {
-        // A server lists the names together with their number: a later number may be that of the removal of a listed name.
+    pub(crate) async fn standing(&self, session: &Session, hash: KeyHash) -> Answer<(Line, Numbers)> {
+        // Both from one answer: a number that is read later may be that of the removal of a listed name.
         let (names, stat) = session.client.get_children(&self.paths.shard(hash.shard())).await?;
-        Ok((Line::of(hash, &names), stat.pzxid))
+        Ok((Line::of(hash, &names), (stat.pzxid, session.known_base())))
     }
 
     /// Reads by what a released lock is kept. A time that is over keeps nothing, and its node is removed.

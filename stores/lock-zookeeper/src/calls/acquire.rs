@@ -16,7 +16,7 @@ use crate::error::of_request;
 use crate::names::{KeyHash, Line};
 use crate::places::{Known, Place};
 use crate::session::{Session, acls, make, sleep};
-use crate::shared::Shared;
+use crate::shared::{Numbers, Shared};
 
 /// How long a place is kept for a claim that asks again at once, with a ticket.
 const TENTATIVE: Duration = Duration::from_secs(1);
@@ -111,7 +111,7 @@ impl Attempting<'_> {
         };
         let path = created.as_ref().map_or_else(|_| start.clone(), |(_, sequence)| format!("{start}{sequence}"));
         let own = standing.as_ref().ok().and_then(|(line, _)| line.position(&path));
-        let (stat, (line, newest), at) = match (created, standing, own) {
+        let (stat, (line, numbers), at) = match (created, standing, own) {
             (Ok((stat, _)), Ok(standing), Some(at)) => (stat, standing, at),
             (created, standing, _) => {
                 // Whether there is a node is found out before this claim is worked on again.
@@ -128,10 +128,14 @@ impl Attempting<'_> {
         let known = Known { path, session: session.id, data, granted: None, ticket, asked, floor, expires };
         shared.places.insert(claim.owner, Place::new(known));
         tend(shared, session, claim.owner, false);
-        if at == 0 && !self.is_kept(&line, stat.ctime).await? {
+        let is_kept = if at == 0 { self.is_kept(&line, stat.ctime).await } else { Ok(true) };
+        if is_kept.as_ref().is_err_and(|error| !error.is_ambiguous()) {
+            undo(shared, session, claim).await;
+        }
+        if !is_kept? {
             // Since this node was made, another may have come and gone that was granted the lock under a greater token than its number.
-            let at = if newest == stat.czxid { stat.ctime } else { shared.server_now() };
-            return self.granted(newest, at).await;
+            let at = if numbers.0 == stat.czxid { stat.ctime } else { shared.server_now() };
+            return self.granted(numbers, at).await;
         }
         if request.tentative {
             shared.note_contended(&claim.key);
@@ -160,7 +164,7 @@ impl Attempting<'_> {
             return self.queued(&line).await.map(Some);
         }
         match shared.rewrite(session, &place).await {
-            Ok(stat) => self.granted(stat.mzxid, stat.mtime).await.map(Some),
+            Ok(stat) => self.granted((stat.mzxid, session.known_base()), stat.mtime).await.map(Some),
             Err(Error::NoNode) => Ok(None),
             Err(error) => Err(of_request(error)),
         }
@@ -170,7 +174,7 @@ impl Attempting<'_> {
         Ok(line.kept && self.shared.kept(self.session, &self.request.claim.key, now).await?.is_some())
     }
 
-    /// Notes the place in the queue, and has it watched.
+    /// Notes the place in the queue, and has the claim told of its turn.
     async fn queued(&self, line: &Line) -> Result<Attempt> {
         let (shared, claim) = (self.shared, &self.request.claim);
         let Some(ticket) = &self.request.ticket else {
@@ -182,11 +186,11 @@ impl Attempting<'_> {
     }
 
     /// Notes a grant by a write of this attempt, and tells how long it is promised.
-    async fn granted(&self, zxid: i64, at: i64) -> Result<Attempt> {
+    async fn granted(&self, numbers: Numbers, at: i64) -> Result<Attempt> {
         let (shared, claim) = (self.shared, &self.request.claim);
         let ended = || LockError::not_executed("the claim has ended while it was granted");
         let place = Known { floor: self.request.floor, ..shared.places.get(claim.owner).ok_or_else(ended)? };
-        let token = token(shared, self.session, &place, (zxid, self.session.known_base())).await;
+        let token = token(shared, self.session, &place, numbers).await;
         if token.as_ref().is_err_and(|error| !error.is_ambiguous()) {
             // Its caller counts a refusal, for example by a quota, as not executed.
             undo(shared, self.session, claim).await;

@@ -5,13 +5,10 @@ use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Error, Permission};
 
 use crate::error::of_request;
 use crate::places::Known;
-use crate::session::{Read, Session, acls};
-use crate::shared::Shared;
+use crate::session::{Session, acls};
+use crate::shared::{Numbers, Shared};
 
-/// The number of a transaction, and the base as it was known when the answer or the event with this number came.
-pub(super) type Numbers = (i64, Option<Read>);
-
-/// Makes the token of a claim from the number of a transaction: that of the grant, or one from after the end of the holder before.
+/// Makes the token of a claim from the number of a transaction: that of the grant, of the end of the holder before, or a later one.
 ///
 /// If the token does not exceed the floor of the caller, the base is raised first, for all locks.
 pub(super) async fn token(

@@ -6,10 +6,10 @@ use std::time::Duration;
 use lock_store::{Claim, Grant, OwnerId};
 use zookeeper_client::{Error, EventType, OneshotWatcher, StateWatcher, WatchedEvent};
 
-use crate::calls::token::{Numbers, token};
+use crate::calls::token::token;
 use crate::names::{KeyHash, Line};
 use crate::session::{Session, sleep};
-use crate::shared::Shared;
+use crate::shared::{Numbers, Shared};
 
 /// The pause after a request that failed, and the longest between two looks at a lock that is kept.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -33,7 +33,7 @@ pub(super) fn tend(shared: &Arc<Shared>, session: &Arc<Session>, owner: OwnerId,
         let mut expiry = std::pin::pin!(expire(&of, &session, owner));
         if watches {
             let turn = async {
-                if watch(&of, &session, owner).await == Some(Noted::Later) {
+                if watch(&of, &session, owner).await == Some(false) {
                     note(&of, &session, owner).await;
                 }
             };
@@ -60,20 +60,14 @@ async fn expire(shared: &Shared, session: &Session, owner: OwnerId) {
     }
 }
 
-/// Whether the node of a claim tells already since when it holds the lock.
-#[derive(PartialEq, Eq)]
-enum Noted {
-    Already,
-    Later,
-}
-
-/// Waits for the turn of a claim, by a watch on the node before its own. `None` if somebody else has ended its waiting.
-async fn watch(shared: &Shared, session: &Session, owner: OwnerId) -> Option<Noted> {
+/// Waits for the turn of a claim, by a watch on the node before its own. Returns whether its node tells already since when it holds
+/// the lock. `None` if somebody else has ended its waiting.
+async fn watch(shared: &Shared, session: &Session, owner: OwnerId) -> Option<bool> {
     while let Some(place) = shared.places.waiting(owner) {
         let hash = KeyHash::of(&place.data.key);
-        let (line, newest) = match shared.standing(session, hash).await {
+        let (line, numbers) = match shared.standing(session, hash).await {
             // Its directory was taken away.
-            Err(Error::NoNode) => (Line::default(), 0),
+            Err(Error::NoNode) => (Line::default(), (0, None)),
             Ok(standing) => standing,
             Err(_) => {
                 sleep(PAUSE).await;
@@ -90,7 +84,7 @@ async fn watch(shared: &Shared, session: &Session, owner: OwnerId) -> Option<Not
                 let now = shared.server_now();
                 match if line.kept { shared.kept(session, &place.data.key, now).await } else { Ok(None) } {
                     Ok(None) => {
-                        let granted = grant(shared, session, owner, (newest, session.known_base())).await;
+                        let granted = grant(shared, session, owner, numbers).await;
                         if granted.is_some() {
                             return granted;
                         }
@@ -103,8 +97,8 @@ async fn watch(shared: &Shared, session: &Session, owner: OwnerId) -> Option<Not
             Some(at) => {
                 let before = shared.paths.beside(hash, &line.claims[at - 1].name);
                 let is_next = at == 1 && !line.kept;
-                let bytes = u32::try_from(before.len() + place.path.len()).unwrap_or(u32::MAX);
-                let Ok(_room) = shared.watched.try_acquire_many(bytes) else {
+                let bytes = before.len() + if is_next { place.path.len() } else { 0 };
+                let Ok(_room) = shared.watched.try_acquire_many(u32::try_from(bytes).unwrap_or(u32::MAX)) else {
                     sleep(UNWATCHED).await;
                     continue;
                 };
@@ -133,7 +127,7 @@ async fn watch(shared: &Shared, session: &Session, owner: OwnerId) -> Option<Not
 struct Next {
     /// Watches its own node: two claims would have the lock if it was gone.
     own: OneshotWatcher,
-    /// After a reconnection, the client sets watches again in several requests, and events between them come out of order.
+    /// After a reconnection, the events of watches that are set again do not come in the order of the changes.
     states: StateWatcher,
 }
 
@@ -170,17 +164,17 @@ impl Next {
 ///
 /// A write of this session that was answered not long ago promises the node of the claim for the whole lease: nothing is written then.
 /// Until its time is noted, others see since when it waited.
-async fn grant(shared: &Shared, session: &Session, owner: OwnerId, (newest, known): Numbers) -> Option<Noted> {
+async fn grant(shared: &Shared, session: &Session, owner: OwnerId, (newest, known): Numbers) -> Option<bool> {
     let Ok(_turn) = shared.turn(owner, shared.now().after(PATIENCE)).await else { return None };
     // Meanwhile it may have asked by itself, or have ended.
     let place = shared.places.waiting(owner)?;
     let (ticket, inbox) = (place.ticket.as_ref()?, shared.inbox()?);
     let lease = ticket.grant_ttl.min(session.lease());
     let (zxid, known, at, noted) = if session.promises(place.asked, lease) {
-        (newest, known, shared.server_now(), Noted::Later)
+        (newest, known, shared.server_now(), false)
     } else {
         match shared.rewrite(session, &place).await {
-            Ok(stat) => (stat.mzxid, session.known_base(), stat.mtime, Noted::Already),
+            Ok(stat) => (stat.mzxid, session.known_base(), stat.mtime, true),
             Err(error) => {
                 if error == Error::NoNode {
                     tell(shared, owner);
