@@ -42,7 +42,6 @@ pub(crate) struct Shared {
     /// A time of the server's clock, and when the request was sent that it answered.
     server_time: Mutex<(Timestamp, i64)>,
     contended: Mutex<HashMap<LockKey, Timestamp>>,
-    /// Room for paths that claims watch, in bytes.
     pub(crate) watched: Semaphore,
 }
 

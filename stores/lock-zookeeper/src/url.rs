@@ -95,9 +95,9 @@ fn session(text: &str) -> Result<Duration> {
     let time =
         lock_store::text::duration(text).map_err(|why| bad(&format!("session= is a time such as 20s: {why}")))?;
     if !(Duration::from_secs(1)..=Duration::from_secs(600)).contains(&time) {
-        let bounds =
-            "session= is between 1s and 10m, and the server bounds it by minSessionTimeout and maxSessionTimeout";
-        return Err(bad(bounds));
+        return Err(bad(
+            "session= is between 1s and 10m, and the server bounds it by minSessionTimeout and maxSessionTimeout",
+        ));
     }
     Ok(time)
 }

@@ -35,7 +35,7 @@ pub(crate) async fn last_run(shared: &Shared, session: &Session, key: &LockKey) 
     Ok(job.record(shared.server_now()))
 }
 
-/// What a mark stands for: work of a version under a key.
+/// The work of one version under a key. A mark says that it is done.
 type Work = (LockKey, JobVersion);
 
 /// Reads a mark, and the version of its node.

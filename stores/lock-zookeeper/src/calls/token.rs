@@ -18,9 +18,6 @@ pub(super) async fn token(
     (zxid, mut known): Numbers,
 ) -> Result<FencingToken> {
     let path = &shared.paths.base;
-    // A server does not tell a client of changes of a node that the client may not read.
-    let acl = [&*acls(&shared.settings), &[Acl::new(Permission::READ, AuthId::anyone())]].concat();
-    let options = CreateMode::Persistent.with_acls(Acls::new(&acl));
     let steps = u64::try_from(zxid).ok().and_then(|zxid| zxid.checked_mul(FencingToken::PER_GRANT));
     let fits = |token: &u64| token.checked_add(FencingToken::PER_GRANT).is_some_and(|end| i64::try_from(end).is_ok());
     let no_room =
@@ -45,11 +42,15 @@ pub(super) async fn token(
         if token > place.floor.get() {
             return Ok(FencingToken::new(token));
         }
-        let raised = base + (place.floor.get() - token) + FencingToken::PER_GRANT;
-        let text = raised.to_string();
+        let raised = (base + (place.floor.get() - token) + FencingToken::PER_GRANT).to_string();
         let written = match version {
-            Some(version) => session.client.set_data(path, text.as_bytes(), Some(version)).await.map(drop),
-            None => session.client.create(path, text.as_bytes(), &options).await.map(drop),
+            Some(version) => session.client.set_data(path, raised.as_bytes(), Some(version)).await.map(drop),
+            None => {
+                // A server does not tell a client of changes of a node that the client may not read.
+                let acl = [&*acls(&shared.settings), &[Acl::new(Permission::READ, AuthId::anyone())]].concat();
+                let options = CreateMode::Persistent.with_acls(Acls::new(&acl));
+                session.client.create(path, raised.as_bytes(), &options).await.map(drop)
+            }
         };
         match written {
             // Another process may have raised it further.
