@@ -115,7 +115,7 @@ pub(crate) fn unreleasable(node: &str, why: &str) -> LockError {
     } else {
         "the user may not do that; docs/operations.md#permissions lists what it needs"
     });
-    LockError::misconfigured(format!("{node} would not give a lock back, so none is taken: {advice} ({why})"))
+    LockError::misconfigured(format!("{node} would not let locks be released, so none is taken: {advice} ({why})"))
 }
 
 /// Describes an answer that cannot be read.

@@ -59,7 +59,7 @@ impl fmt::Display for LossReason {
             Self::Expired => "its lease ran out before it was renewed",
             Self::Stolen => "its key was deleted or taken by another client",
             Self::Unreachable => "the store could not be reached until its lease ran out",
-            Self::Failover => "another server took over that does not have it",
+            Self::Failover => "another server took over without it",
             Self::MaxHold => "it was held for its max_hold",
             Self::Revoked => "it was revoked",
             Self::ShutDown => "its manager was shut down",
