@@ -182,7 +182,10 @@ fn the_speed_of_stores_and_segments_is_measured() {
         assert!(page.contains(&format!("{times} ×")), "{what}: {times}");
     }
     shows("5", counted(&results, "lonely", "commands a pair, us"));
-    assert!(operations.contains("| commands | to take and release a free lock: two messages with five commands"), "a pair is five commands");
+    assert!(
+        operations.contains("| commands | to take and release a free lock: two messages with five commands"),
+        "a pair is five commands"
+    );
 }
 
 #[test]

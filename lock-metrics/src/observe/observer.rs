@@ -53,6 +53,10 @@ impl LockObserver for LockMetrics {
     fn on_notice(&self, notice: &Notice<'_>) {
         self.0.on_notice(notice);
     }
+
+    fn hears_waits(&self) -> bool {
+        false
+    }
 }
 
 impl Core {

@@ -114,7 +114,7 @@ impl Acquire {
         let (now, on_waiting, events) =
             (self.engine().clock.now(), self.spec.on_waiting.clone(), self.spec.events.clone());
         let heard = on_waiting.is_some()
-            || events.origin.observers.exist()
+            || events.origin.observers.hear_waits()
             || tracing::enabled!(target: "lock_core", tracing::Level::INFO);
         // A candidate for a role does not wait for a lock to become free.
         if !heard || self.spec.options.wait == Wait::None || events.purpose == Purpose::Leadership {

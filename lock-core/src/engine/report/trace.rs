@@ -43,7 +43,7 @@ pub(crate) fn hold(events: &EventContext, owner: OwnerId, token: FencingToken) -
         key = events.key.as_str(),
         site = events.call_site.name,
         store = &*events.origin.store,
-        owner = owner.short(),
+        owner = %owner.short(),
         %token,
         outcome = Empty,
         otel.status_code = Empty,
@@ -91,7 +91,7 @@ pub(crate) fn ended(span: &Span, how: &LockEventKind<'_>) {
     span.record("outcome", outcome).record("waited_seconds", waited.as_secs_f64());
     if let Some(holder) = holder {
         // The span of that hold has the same text in `owner`, so a search by key and owner finds the trace of the holder.
-        span.record("holder", display(holder)).record("holder_owner", holder.owner.map(OwnerId::short));
+        span.record("holder", display(holder)).record("holder_owner", holder.owner.map(|owner| display(owner.short())));
     }
 }
 

@@ -13,7 +13,7 @@ const BUDGETS: [(&str, usize); 16] = [
     ("lock-macros", 3_200),
     ("lock-metrics", 6_600),
     ("lockctl", 5_400),
-    ("stores/lock-store", 7_200),
+    ("stores/lock-store", 7_223),
     ("stores/lock-redis", 16_000),
     ("stores/lock-quorum", 3_000),
     ("stores/lock-postgres", 6_920),

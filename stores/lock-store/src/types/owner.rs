@@ -67,10 +67,15 @@ impl OwnerId {
     /// Returns the first four digits: enough to recognise an owner, too little to act as it.
     #[doc(hidden)]
     #[must_use]
-    pub fn short(self) -> String {
-        let mut text = self.to_hex();
-        text.truncate(4);
-        text
+    pub fn short(self) -> impl fmt::Display {
+        /// Written only where it is shown: a span that nobody records costs no text.
+        struct Short(OwnerId);
+        impl fmt::Display for Short {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:02x}{:02x}", self.0.0[0], self.0.0[1])
+            }
+        }
+        Short(self)
     }
 
     /// Returns the digits of [`to_hex`](Self::to_hex), without an allocation.
@@ -111,7 +116,7 @@ impl Drawn {
 
 impl fmt::Debug for OwnerId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "OwnerId({:02x}{:02x}…)", self.0[0], self.0[1])
+        write!(f, "OwnerId({}…)", self.short())
     }
 }
 

@@ -62,11 +62,22 @@ pub trait LockObserver: Send + Sync + 'static {
     fn on_waiting(&self, progress: &WaitProgress) {
         let _ = progress;
     }
+
+    /// Returns whether [`on_waiting`](Self::on_waiting) does anything.
+    ///
+    /// Each message costs a look at the store. A wait that nobody wants to learn about does not look.
+    fn hears_waits(&self) -> bool {
+        true
+    }
 }
 
 impl<F: Fn(&LockEvent<'_>) + Send + Sync + 'static> LockObserver for F {
     fn on_event(&self, event: &LockEvent<'_>) {
         self(event);
+    }
+
+    fn hears_waits(&self) -> bool {
+        false
     }
 }
 

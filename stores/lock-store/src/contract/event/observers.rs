@@ -1,5 +1,6 @@
 //! The list of observers, and the state that an observer gets when it is added late.
 
+use std::cell::Cell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -94,22 +95,28 @@ impl Observers {
         }
     }
 
-    /// Tells these observers and the process-wide observers.
-    pub fn event(&self, event: &LockEvent<'_>) {
-        self.for_each(|observer| observer.on_event(event));
-        EVERYWHERE.for_each(|observer| observer.on_event(event));
+    /// Calls these observers and the process-wide observers.
+    fn each(&self, call: impl Fn(&dyn LockObserver)) {
+        self.for_each(&call);
+        EVERYWHERE.for_each(call);
     }
 
-    /// Returns whether an observer of these or of the whole process exists.
+    /// Tells these observers and the process-wide observers.
+    pub fn event(&self, event: &LockEvent<'_>) {
+        self.each(|observer| observer.on_event(event));
+    }
+
+    /// Returns whether one of them wants to learn about waits.
     #[must_use]
-    pub fn exist(&self) -> bool {
-        self.first.0.get().or_else(|| EVERYWHERE.first.0.get()).is_some()
+    pub fn hear_waits(&self) -> bool {
+        let heard = Cell::new(false);
+        self.each(|observer| heard.set(heard.get() || observer.hears_waits()));
+        heard.get()
     }
 
     /// Tells these observers and the process-wide observers about a wait that lasts.
     pub fn waiting(&self, progress: &WaitProgress) {
-        self.for_each(|observer| observer.on_waiting(progress));
-        EVERYWHERE.for_each(|observer| observer.on_waiting(progress));
+        self.each(|observer| observer.on_waiting(progress));
     }
 
     /// Tells these observers and the process-wide observers.
