@@ -124,7 +124,7 @@ fn identify(record: &mut Value, owner: Option<OwnerId>, full: bool) {
     if full {
         record["owner"] = json!(owner.map(OwnerId::to_hex));
     } else {
-        record["owner_prefix"] = json!(owner.map(OwnerId::short));
+        record["owner_prefix"] = json!(owner.map(|owner| owner.short().to_string()));
     }
 }
 

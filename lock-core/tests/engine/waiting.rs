@@ -1,8 +1,10 @@
 //! A wait is told of while it lasts.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use lock_core::{LockErrorKind, LockManager, MemoryStore, Wait};
+use lock_core::{LockErrorKind, LockEvent, LockManager, LockObserver, MemoryStore, Notice, Wait};
 use lock_testing::limit;
 
 use crate::collector::Collector;
@@ -170,4 +172,38 @@ async fn a_crowd_looks_seldom() {
     assert!((150..=210).contains(&later), "{later}");
     drop(held);
     assert!(waiting.join_all().await.iter().all(Result::is_ok));
+}
+
+/// Counts how often a wait asked who holds its lock. It does not listen to waits.
+#[derive(Clone, Default)]
+struct Looks(Arc<AtomicU32>);
+
+impl LockObserver for Looks {
+    fn on_event(&self, _: &LockEvent<'_>) {}
+
+    fn on_notice(&self, notice: &Notice<'_>) {
+        self.0.fetch_add(u32::from(matches!(notice, Notice::Command { op: "holder", .. })), Ordering::Relaxed);
+    }
+
+    fn hears_waits(&self) -> bool {
+        false
+    }
+}
+
+/// It learns of a listener that comes later.
+#[tokio::test(start_paused = true)]
+#[limit]
+async fn a_wait_that_nobody_listens_to_looks_for_no_holder() {
+    let (holder, waiter, _) = two_managers();
+    let (looks, told) = (Looks::default(), Told::default());
+    waiter.observe(looks.clone());
+    let guard = holder.lock("k").with_ttl(600 * SECOND).await.unwrap();
+    let waiting = tokio::spawn(waiter.lock("k").with_wait(600 * SECOND).acquire());
+    tokio::time::sleep(200 * SECOND).await;
+    assert_eq!(looks.0.load(Ordering::Relaxed), 0);
+    waiter.observe(told.clone());
+    tokio::time::sleep(61 * SECOND).await;
+    assert_eq!((told.seconds().len(), looks.0.load(Ordering::Relaxed)), (1, 1));
+    drop(guard);
+    drop(waiting.await.unwrap().unwrap());
 }

@@ -38,7 +38,7 @@ impl Core {
         let recovered = std::mem::take(&mut *self.recovered.lock().unwrap_or_else(PoisonError::into_inner));
         for Recovered { label, key, site, owner, token, held, outcome } in recovered {
             tracing::info!(
-                lock = label.as_str(), key = key.as_str(), owner = %owner.short(), token = %token, site = &*site,
+                lock = label.as_str(), key = key.as_str(), owner = owner.short().to_string(), token = %token, site = &*site,
                 held_seconds = held.as_secs_f64(), outcome,
                 "lock is no longer stuck"
             );
@@ -50,7 +50,7 @@ impl Core {
         let Phase::Held(hold) = &row.phase else { return };
         let (lock, site) = self.names(row);
         tracing::warn!(
-            lock, key = row.key.as_str(), owner = %hold.owner.short(), token = %hold.token, site,
+            lock, key = row.key.as_str(), owner = hold.owner.short().to_string(), token = %hold.token, site,
             trace_id = row.trace().map(|trace| display(trace.to_hex())),
             held_seconds = now.since(hold.since).as_secs_f64(), stuck_after_seconds = hold.stuck_at.since(hold.since).as_secs_f64(),
             "lock is stuck: held for longer than its stuck_after"

@@ -298,8 +298,7 @@ impl FleetReader {
         };
         let (node, key) = (at.as_ref().map_or(self.node(), AnyBackend::name), key.as_str());
         let Revocation { from, actor, reason, .. } = revocation;
-        let owner =
-            if let RevokeFrom::Owner(owner) = from { Some(tracing::field::display(owner.short())) } else { None };
+        let owner = if let RevokeFrom::Owner(owner) = from { Some(owner.short().to_string()) } else { None };
         tracing::warn!(
             target: "lock_core::audit",
             action = "release", node, key, owner, actor = actor.as_str(), reason = reason.as_str(), outcome,

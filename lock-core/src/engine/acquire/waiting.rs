@@ -116,10 +116,10 @@ impl Acquire {
         let heard = on_waiting.is_some()
             || events.origin.observers.hear_waits()
             || tracing::enabled!(target: "lock_core", tracing::Level::INFO);
-        // A candidate for a role does not wait for a lock to become free.
-        if !heard || self.spec.options.wait == Wait::None || events.purpose == Purpose::Leadership {
-            self.telling.at = Timestamp::NEVER;
-            return;
+        // A candidate for a role does not wait for a lock to become free. Somebody may begin to listen later.
+        let may_tell = self.spec.options.wait != Wait::None && events.purpose != Purpose::Leadership;
+        if !(may_tell && heard) {
+            return self.telling.at = if may_tell { now.after(jitter(LATER / 2, LATER)) } else { Timestamp::NEVER };
         }
         // A holder of this process is known without a look.
         let here = hint.filter(|hint| matches!(hint, HolderHint::Here(_))).and_then(|hint| hint.describe(now));

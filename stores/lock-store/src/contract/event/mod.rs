@@ -65,7 +65,7 @@ pub trait LockObserver: Send + Sync + 'static {
 
     /// Returns whether [`on_waiting`](Self::on_waiting) does anything.
     ///
-    /// Each message costs a look at the store. A wait that nobody wants to learn about does not look.
+    /// Each message costs a look at the store. A wait without a listener does not look, and asks again within a minute.
     fn hears_waits(&self) -> bool {
         true
     }
