@@ -166,7 +166,9 @@ fn the_speed_of_stores_and_segments_is_measured() {
         speed("[cluster](operations/cluster.md) with replicas").trim_start_matches("about "),
         store("us, cluster of 1") / store("us"),
     );
-    let confirmed = speed("[`?acks=all`](#replicas-that-confirm), or `acks=1` and exactly one replica");
+    let confirmed = speed(
+        "Sentinel or cluster, with [`?acks=all`](#replicas-that-confirm), or with `acks=1` if there is only one replica",
+    );
     shows(&confirmed, reached(&results, "stores", "rate, acks=1 / one server"));
     let quorum = |setting: &str| {
         let rate = |subject: &str| measured(&results, "quorum", setting, subject, "rate/s");
