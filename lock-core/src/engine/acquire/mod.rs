@@ -323,6 +323,7 @@ impl Acquire {
     }
 
     /// Remembers the holder of the lock, and emits an event when it changes.
+    #[inline]
     fn contended(&mut self, holder: Option<Holder>) {
         let seen = |holder: &Option<Holder>| {
             // A holder of another library has no identity, but its store may tell who it is and since when.

@@ -116,7 +116,7 @@ impl Acquire {
         let heard = on_waiting.is_some()
             || events.origin.observers.hear_waits()
             || tracing::enabled!(target: "lock_core", tracing::Level::INFO);
-        // A candidate for a role does not wait for a lock to become free. Somebody may begin to listen later.
+        // A candidate for a role does not wait for a lock to become free. An observer may be added later.
         let may_tell = self.spec.options.wait != Wait::None && events.purpose != Purpose::Leadership;
         if !(may_tell && heard) {
             return self.telling.at = if may_tell { now.after(jitter(LATER / 2, LATER)) } else { Timestamp::NEVER };
