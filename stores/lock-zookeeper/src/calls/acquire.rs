@@ -18,11 +18,8 @@ use crate::places::{Known, Place};
 use crate::session::{Session, acls, make, sleep};
 use crate::shared::{Numbers, Shared};
 
-/// How long a place is kept for a claim that asks again at once, with a ticket.
-const TENTATIVE: Duration = Duration::from_secs(1);
-
-/// How long a place counts of a claim that may not ask for one any more, because it cannot be told of its turn.
-const UNHEARD: Duration = Duration::from_secs(3);
+/// How long a place is kept for a claim that is not told of its turn. It asks again at once, with a ticket, or may not have one.
+const UNTOLD: Duration = Duration::from_secs(3);
 
 /// One attempt of a claim.
 struct Attempting<'a> {
@@ -122,7 +119,9 @@ impl Attempting<'_> {
             }
         };
         let waits = request.ticket.as_ref().map_or(claim.ttl, |ticket| ticket.grant_ttl);
-        let expires = self.began.after(if request.tentative { TENTATIVE } else { waits });
+        // Counted from the answer of a slow server: otherwise a place could end before its claim asks again, and would be made anew.
+        let expires =
+            if request.tentative { shared.now().after(UNTOLD.min(claim.ttl)) } else { self.began.after(waits) };
         // From now on, a release finds it, and it ends by itself.
         let (ticket, asked, floor) = (request.ticket.clone(), self.began, request.floor);
         let known = Known { path, session: session.id, data, granted: None, ticket, asked, floor, expires };
@@ -158,7 +157,7 @@ impl Attempting<'_> {
         if !is_first {
             if self.request.ticket.is_none() || shared.inbox().is_none() {
                 // It keeps its place for a while, although it cannot be told.
-                shared.places.confirm(claim.owner, None, self.began, UNHEARD);
+                shared.places.confirm(claim.owner, None, self.began, UNTOLD);
                 return Ok(Some(Attempt::Held { holder: shared.in_the_way(session, &claim.key, &line).await? }));
             }
             return self.queued(&line).await.map(Some);

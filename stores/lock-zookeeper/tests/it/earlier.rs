@@ -1,10 +1,11 @@
 //! A node that an earlier session of a claim has left: it blocks the lock until it ends, and is never taken for the claim's own.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use lock_core::{HolderInfo, LockBackend as _, LockKey};
 use lock_store::{AcquireRequest, Attempt, Claim, Freed, Release, Ticket};
-use lock_testing::{EventLog, inbox, limit};
+use lock_testing::{Direction, EventLog, FaultProxy, inbox, limit};
 use lock_zookeeper::ZooKeeper;
 use tokio::time::{sleep, timeout};
 use zookeeper_client::{Acls, Client, CreateMode};
@@ -111,4 +112,29 @@ async fn a_waiter_is_not_granted_its_turn_by_a_node_of_an_earlier_session() {
         () = waits => {}
         error = left.store.drive(inbox.clone()) => panic!("the store stopped to listen: {error}"),
     }
+}
+
+/// If a thousand claims ask at once, a slow server answers each of them late. No claim may have to begin again for that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[limit(120)]
+async fn the_place_of_a_claim_is_kept_after_a_late_answer() {
+    if !is_installed(NEWEST) {
+        return;
+    }
+    let mut left = Left::new("/late").await;
+    let guard = locks(&left.url).lock("k").await.unwrap();
+    let proxy = FaultProxy::start(Servers::shared(NEWEST, 1).port(0));
+    let slow = ZooKeeper::new(&format!("zookeeper://127.0.0.1:{}/late?session=60s", proxy.port())).unwrap();
+    slow.ping().await.unwrap();
+    left.request.tentative = true;
+    proxy.delay(Direction::ToClient, 3500 * MS);
+    let asked = slow.try_acquire(&left.request).await;
+    assert!(matches!(asked, Ok(Attempt::Contended)), "{asked:?}");
+    proxy.delay(Direction::ToClient, Duration::ZERO);
+    sleep(300 * MS).await;
+    let again = slow.try_acquire(&left.request).await;
+    assert!(matches!(again, Ok(Attempt::Held { .. })), "its place ended before it could ask again: {again:?}");
+    assert_eq!(slow.release(&Release::new(left.request.claim.clone())).await, Ok(Freed::NotHeld));
+    guard.release().await.unwrap();
+    left.nothing_is_left().await;
 }
