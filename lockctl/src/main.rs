@@ -23,13 +23,14 @@ use std::process::ExitCode;
 
 use lock_core::inspect::FleetReader;
 use lock_core::{LockError, LockErrorKind, LockKey};
-#[cfg(feature = "kubernetes")]
+// No unit test names a store. Without `not(test)`, their program links every store, at each change of a file.
+#[cfg(all(not(test), feature = "kubernetes"))]
 use lock_kubernetes as _; // enters the scheme
-#[cfg(feature = "postgres")]
+#[cfg(all(not(test), feature = "postgres"))]
 use lock_postgres as _; // enters the scheme
-#[cfg(feature = "redisson")]
+#[cfg(all(not(test), feature = "redisson"))]
 use lock_redisson as _; // enters the layout
-#[cfg(feature = "zookeeper")]
+#[cfg(all(not(test), feature = "zookeeper"))]
 use lock_zookeeper as _; // enters the scheme
 
 use crate::args::{Action, Args, Expected, generate};
