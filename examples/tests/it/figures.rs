@@ -174,7 +174,7 @@ fn the_speed_of_stores_and_segments_is_measured() {
         let rate = |subject: &str| measured(&results, "quorum", setting, subject, "rate/s");
         rate("us, quorum of 3") / rate("us, member 2")
     };
-    let shown = speed("[quorum](operations/quorum.md) of three");
+    let shown = speed("[quorum](operations/quorum.md) of three, if one member fails");
     let (near, far) = shown.split_once(" on loopback, ").unwrap();
     shows(near, quorum("loopback"));
     shows(far.split(' ').next().unwrap(), quorum("a round trip of 5 ms"));
