@@ -13,6 +13,9 @@ sh scripts/need-observability.sh
 
 step() { printf '\n== %s\n' "$*"; }
 
+# It computes for minutes. Tests beside this script measure times, and come first.
+promtool() { nice -n 5 promtool "$@"; }
+
 step "building the demo, lockctl and the generator"
 # With the features of the tests, so that their builds are reused.
 cargo build --locked -q --workspace --all-features --bin stuck --bin lockctl --bin lock-dashboards --example member
