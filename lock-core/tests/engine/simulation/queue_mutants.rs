@@ -162,7 +162,7 @@ fn caught<B: LockBackend>(
 
 // Computes all the time, so its limit is that of a slow processor beside other tests.
 #[test]
-#[limit(900)]
+#[limit(600)]
 fn every_bug_of_the_queue_is_caught() {
     let mut escaped = Vec::new();
     for bug in BUGS {
@@ -178,7 +178,7 @@ fn every_bug_of_the_queue_is_caught() {
 }
 
 #[test]
-#[limit(900)]
+#[limit(300)]
 fn every_rule_of_the_machinery_is_needed() {
     let mut escaped = Vec::new();
     for flaw in [Flaw::LateCommands, Flaw::CountedFromReceipt, Flaw::OneEnding] {
