@@ -135,18 +135,16 @@ impl Places {
         })
     }
 
-    /// Notes that a claim has asked again for its place, which is kept for a time from then on. Returns whether it still has its node.
-    pub(crate) fn confirm(&self, owner: OwnerId, ticket: Option<Ticket>, asked: Timestamp, lasts: Duration) -> bool {
+    /// Notes how a claim waits that has asked again, and keeps its place from then on. Returns whether it still has its node.
+    pub(crate) fn confirm(&self, owner: OwnerId, ticket: Ticket, asked: Timestamp) -> bool {
         self.with(owner, |place| {
-            if ticket.is_some() {
-                (place.known.ticket, place.known.asked) = (ticket, asked);
-            }
-            place.known.expires = place.known.expires.max(asked.after(lasts));
+            place.known.expires = place.known.expires.max(asked.after(ticket.grant_ttl));
+            (place.known.ticket, place.known.asked) = (Some(ticket), asked);
         })
     }
 
-    /// Notes a renewal. Returns whether the claim still has its lock.
-    pub(crate) fn renew(&self, owner: OwnerId, expires: Timestamp) -> bool {
+    /// Keeps a place or a lock until a time, and never shortens it. Returns whether the claim still has its node.
+    pub(crate) fn keep(&self, owner: OwnerId, expires: Timestamp) -> bool {
         self.with(owner, |place| place.known.expires = place.known.expires.max(expires))
     }
 
@@ -203,11 +201,11 @@ mod tests {
         places.insert(owner, place);
         assert!(places.grant(owner, FencingToken::new(256), 0, Timestamp::from_nanos(0)));
         let (later, now) = (Timestamp::from_nanos(9), Timestamp::from_nanos(7));
-        assert!(places.renew(owner, later));
+        assert!(places.keep(owner, later));
         assert!(places.end_expired(owner, now).is_none(), "it was renewed in time");
-        assert!(places.renew(owner, now) && places.expires(owner) == Some(later), "a lease is never shortened");
+        assert!(places.keep(owner, now) && places.expires(owner) == Some(later), "a lease is never shortened");
         assert!(places.end_expired(owner, later).is_some());
-        assert!(!places.renew(owner, Timestamp::NEVER), "the server may still show its node, and it is lost");
+        assert!(!places.keep(owner, Timestamp::NEVER), "the server may still show its node, and it is lost");
         assert!(!places.grant(owner, FencingToken::new(384), 0, later) && places.get(owner).is_none());
         assert!(places.end(owner).is_some(), "its release goes on");
     }

@@ -156,9 +156,10 @@ impl Attempting<'_> {
         let is_first = place.granted.is_some() || (at == 0 && !self.is_kept(&line, shared.server_now()).await?);
         if !is_first {
             if self.request.ticket.is_none() || shared.inbox().is_none() {
-                // It keeps its place for a while, although it cannot be told.
-                shared.places.confirm(claim.owner, None, self.began, UNTOLD);
-                return Ok(Some(Attempt::Held { holder: shared.in_the_way(session, &claim.key, &line).await? }));
+                let holder = shared.in_the_way(session, &claim.key, &line).await?;
+                // It keeps its place for a while after the answer, although it cannot be told.
+                shared.places.keep(claim.owner, shared.now().after(UNTOLD));
+                return Ok(Some(Attempt::Held { holder }));
             }
             return self.queued(&line).await.map(Some);
         }
@@ -179,7 +180,7 @@ impl Attempting<'_> {
         let Some(ticket) = &self.request.ticket else {
             return Err(LockError::misconfigured("a claim without a ticket has no place"));
         };
-        shared.places.confirm(claim.owner, Some(ticket.clone()), self.began, ticket.grant_ttl);
+        shared.places.confirm(claim.owner, ticket.clone(), self.began);
         tend(shared, self.session, claim.owner, true);
         Ok(Attempt::Queued { holder: shared.in_the_way(self.session, &claim.key, line).await? })
     }

@@ -67,7 +67,7 @@ async fn ask(shared: &Shared, until: Timestamp, held: &[Option<Known>]) -> Resul
 fn one(shared: &Shared, session: &Session, claim: &Claim, began: Timestamp, node: MultiReadResult) -> Result<Renewal> {
     match node {
         MultiReadResult::Data { stat, .. } if stat.ephemeral_owner == session.id => {
-            if !shared.places.renew(claim.owner, began.after(claim.ttl)) {
+            if !shared.places.keep(claim.owner, began.after(claim.ttl)) {
                 return Ok(Renewal::Lost);
             }
             Ok(session.promised(claim.ttl).map_or(Renewal::Renewed, Renewal::RenewedFor))
