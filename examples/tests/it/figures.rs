@@ -136,8 +136,7 @@ fn what_distkit_wins_and_loses_is_measured() {
     let rate = |tasks| 1.0 / reached(&results, "many", &format!("rate, us / distkit, {tasks} tasks, multi-thread"));
     shows(&shown(strong, "1,024 tasks: "), rate("1,024"));
     shows(&shown(but, "64 tasks: "), rate("64"));
-    let readers = results.split("## Readers and writers of distkit").nth(1).unwrap();
-    let readers = 1.0 / reached(readers, "shared", "rate, us / distkit, 95 % reads");
+    let readers = 1.0 / reached(&results, "shared", "rate, us / distkit, 95 % reads");
     shows(&shown(but, "of-distkit): "), readers);
     let verdicts: Value = serde_json::from_str(&page("lab/proof/published/verdicts.json")).unwrap();
     let mut verdicts = verdicts["verdicts"].as_array().unwrap().iter();
@@ -188,6 +187,31 @@ fn the_speed_of_stores_and_segments_is_measured() {
         operations.contains("| commands | to take and release a free lock: two messages with five commands"),
         "a pair is five commands"
     );
+}
+
+#[test]
+#[limit]
+fn what_many_processes_cost_is_measured() {
+    let (operations, results) = (page("docs/operations.md"), page("lab/benches/RESULTS.md"));
+    let table = operations.split("| processes | what they do |").nth(1).unwrap();
+    let cells = |first: &str| -> Vec<&str> { row(table, first) };
+    let at = |name: &str, what: &str| counted(&results, name, what);
+    let percent = |shown: &str, measured: f64| shows(shown.trim().trim_end_matches('%'), measured);
+    percent(cells("2,000 | only connected")[2], at("candidates", "2000 × 1: server at rest, of one core"));
+    percent(cells("1 | holds 100,000 locks of 30 s")[2], at("watchdog", "server, of one core"));
+    for (first, name, subject) in [
+        ("400 | each waits for the same 20 locks", "waits", "400 × 20"),
+        ("2,000 | are candidates of one election", "candidates", "2000 × 1"),
+        ("1 | waits for 20,000 locks", "waits", "1 × 20000"),
+    ] {
+        shows(cells(first)[1], at(name, &format!("{subject}: commands a second")));
+        percent(cells(first)[2], at(name, &format!("{subject}: server, of one core")));
+    }
+    // Single blanks stand between these titles, so they count as one.
+    let of = |title| measured(&results, "fleets", "", "us, 1,000 managers", title);
+    let row = table.lines().find(|line| line.contains("pass one lock on")).unwrap();
+    shows(row.split("on, ").nth(1).unwrap().split(' ').next().unwrap(), of("rate/s"));
+    percent(row.split('|').nth(4).unwrap(), of("rate/s") * of("server µs proc share task share") / 10_000.0);
 }
 
 #[test]
