@@ -135,12 +135,9 @@ impl Places {
         })
     }
 
-    /// Notes how a claim waits that has asked again, and keeps its place from then on. Returns whether it still has its node.
-    pub(crate) fn confirm(&self, owner: OwnerId, ticket: Ticket, asked: Timestamp) -> bool {
-        self.with(owner, |place| {
-            place.known.expires = place.known.expires.max(asked.after(ticket.grant_ttl));
-            (place.known.ticket, place.known.asked) = (Some(ticket), asked);
-        })
+    /// Notes how a claim waits, and when it asked last.
+    pub(crate) fn wait(&self, owner: OwnerId, ticket: Ticket, asked: Timestamp) {
+        self.with(owner, |place| (place.known.ticket, place.known.asked) = (Some(ticket), asked));
     }
 
     /// Keeps a place or a lock until a time, and never shortens it. Returns whether the claim still has its node.

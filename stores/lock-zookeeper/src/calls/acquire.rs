@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_store::{AcquireRequest, Attempt, Claim, LockError, Result, Timestamp};
+use lock_store::{AcquireRequest, Attempt, Claim, Holder, LockError, Result, Timestamp};
 use zookeeper_client::{CreateMode, Error};
 
 use crate::calls::token::token;
@@ -119,7 +119,7 @@ impl Attempting<'_> {
             }
         };
         let waits = request.ticket.as_ref().map_or(claim.ttl, |ticket| ticket.grant_ttl);
-        // Counted from the answer of a slow server: otherwise a place could end before its claim asks again, and would be made anew.
+        // A tentative claim has no holder to wait for, and its place counts from this answer, as in `waits`.
         let expires =
             if request.tentative { shared.now().after(UNTOLD.min(claim.ttl)) } else { self.began.after(waits) };
         // From now on, a release finds it, and it ends by itself.
@@ -156,10 +156,8 @@ impl Attempting<'_> {
         let is_first = place.granted.is_some() || (at == 0 && !self.is_kept(&line, shared.server_now()).await?);
         if !is_first {
             if self.request.ticket.is_none() || shared.inbox().is_none() {
-                let holder = shared.in_the_way(session, &claim.key, &line).await?;
-                // It keeps its place for a while after the answer, although it cannot be told.
-                shared.places.keep(claim.owner, shared.now().after(UNTOLD));
-                return Ok(Some(Attempt::Held { holder }));
+                // It keeps its place for a while, although it cannot be told.
+                return Ok(Some(Attempt::Held { holder: self.waits(&line, UNTOLD.min(claim.ttl)).await? }));
             }
             return self.queued(&line).await.map(Some);
         }
@@ -176,13 +174,21 @@ impl Attempting<'_> {
 
     /// Notes the place in the queue, and has the claim told of its turn.
     async fn queued(&self, line: &Line) -> Result<Attempt> {
-        let (shared, claim) = (self.shared, &self.request.claim);
         let Some(ticket) = &self.request.ticket else {
             return Err(LockError::misconfigured("a claim without a ticket has no place"));
         };
-        shared.places.confirm(claim.owner, ticket.clone(), self.began);
-        tend(shared, self.session, claim.owner, true);
-        Ok(Attempt::Queued { holder: shared.in_the_way(self.session, &claim.key, line).await? })
+        self.shared.places.wait(self.request.claim.owner, ticket.clone(), self.began);
+        tend(self.shared, self.session, self.request.claim.owner, true);
+        Ok(Attempt::Queued { holder: self.waits(line, ticket.grant_ttl).await? })
+    }
+
+    /// Finds who is in the way, and keeps the place from that answer on. If its time counted from the request, it could end behind a
+    /// slow server before the claim asks again, and the claim would begin anew at the end of the queue.
+    async fn waits(&self, line: &Line, lasts: Duration) -> Result<Holder> {
+        let (shared, claim) = (self.shared, &self.request.claim);
+        let holder = shared.in_the_way(self.session, &claim.key, line).await;
+        shared.places.keep(claim.owner, shared.now().after(lasts));
+        holder
     }
 
     /// Notes a grant by a write of this attempt, and tells how long it is promised.

@@ -185,7 +185,7 @@ async fn grant(shared: &Shared, session: &Session, owner: OwnerId, (newest, know
         }
     };
     let token = token(shared, session, &place, (zxid, known)).await.ok()?;
-    // The lease counts from when its caller asked last. It ends at most half a session after the newest answered write was sent.
+    // For its caller, the lease counts from the last request, and ends at most half a session after the newest answered write was sent.
     if shared.places.grant(owner, token, at, place.expires) {
         let mut claim = Claim::new(place.data.key.clone(), lease);
         claim.owner = owner;
