@@ -131,8 +131,8 @@ fn what_distkit_wins_and_loses_is_measured() {
         let rest = text.split_once(before).unwrap_or_else(|| panic!("{text} has no {before:?}")).1;
         rest.split([' ', ';']).next().unwrap().to_owned()
     };
-    let server = |subject| measured(&results, "idle", "multi-thread", subject, "server µs");
-    shows(&shown(strong, "one task: "), server("distkit") / server("us"));
+    let server = |subject| measured(&results, "idle", "current-thread", subject, "server µs");
+    shows(&shown(strong, "one task, one thread: "), server("distkit") / server("us"));
     let rate = |tasks| 1.0 / reached(&results, "many", &format!("rate, us / distkit, {tasks} tasks, multi-thread"));
     shows(&shown(strong, "1,024 tasks: "), rate("1,024"));
     shows(&shown(but, "64 tasks: "), rate("64"));
