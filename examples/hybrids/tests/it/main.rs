@@ -48,11 +48,15 @@ fn the_books_in_postgresql_agree_with_a_fence_under_kills_and_stops() {
 #[test]
 #[limit(180)]
 fn without_the_fence_entries_are_lost() {
-    let (redis, postgres) = (RedisServer::start(), PostgresServer::start());
-    let running = start("fenced", &redis, &postgres, &["--seconds", "20", "--without-admit"]);
-    let ended = running.wait_with_output().unwrap();
-    assert!(!ended.status.success() && said(&ended).contains("entries were lost"), "{}", said(&ended));
-    println!("figure: {}", said(&ended));
+    // If the machine is busy, no process may be stopped between its check and its write within 20 s.
+    let is_lost = (0..5).any(|_| {
+        let (redis, postgres) = (RedisServer::start(), PostgresServer::start());
+        let running = start("fenced", &redis, &postgres, &["--seconds", "20", "--without-admit"]);
+        let ended = running.wait_with_output().unwrap();
+        println!("figure: {}", said(&ended));
+        !ended.status.success() && said(&ended).contains("entries were lost")
+    });
+    assert!(is_lost, "the books agree without the fence");
 }
 
 /// The books of one run, in a folder of their own.

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_store::{AcquireRequest, Attempt, Claim, Holder, LockError, Result, Timestamp};
+use lock_store::{AcquireRequest, Attempt, Claim, Holder, LockError, Result, Ticket, Timestamp};
 use zookeeper_client::{CreateMode, Error};
 
 use crate::calls::token::token;
@@ -140,8 +140,8 @@ impl Attempting<'_> {
             shared.note_contended(&claim.key);
             return Ok(Attempt::Contended);
         }
-        if request.ticket.is_some() && shared.inbox().is_some() {
-            return self.queued(&line).await;
+        if let Some(ticket) = request.ticket.as_ref().filter(|_| shared.inbox().is_some()) {
+            return self.queued(&line, ticket).await;
         }
         undo(shared, session, claim).await;
         Ok(Attempt::Held { holder: shared.in_the_way(session, &claim.key, &line).await? })
@@ -155,11 +155,11 @@ impl Attempting<'_> {
         // A server that is behind may still show the holder before.
         let is_first = place.granted.is_some() || (at == 0 && !self.is_kept(&line, shared.server_now()).await?);
         if !is_first {
-            if self.request.ticket.is_none() || shared.inbox().is_none() {
+            let Some(ticket) = self.request.ticket.as_ref().filter(|_| shared.inbox().is_some()) else {
                 // It keeps its place for a while, although it cannot be told.
                 return Ok(Some(Attempt::Held { holder: self.waits(&line, UNTOLD.min(claim.ttl)).await? }));
-            }
-            return self.queued(&line).await.map(Some);
+            };
+            return self.queued(&line, ticket).await.map(Some);
         }
         match shared.rewrite(session, &place).await {
             Ok(stat) => self.granted((stat.mzxid, session.known_base()), stat.mtime).await.map(Some),
@@ -173,10 +173,7 @@ impl Attempting<'_> {
     }
 
     /// Notes the place in the queue, and has the claim told of its turn.
-    async fn queued(&self, line: &Line) -> Result<Attempt> {
-        let Some(ticket) = &self.request.ticket else {
-            return Err(LockError::misconfigured("a claim without a ticket has no place"));
-        };
+    async fn queued(&self, line: &Line, ticket: &Ticket) -> Result<Attempt> {
         self.shared.places.wait(self.request.claim.owner, ticket.clone(), self.began);
         tend(self.shared, self.session, self.request.claim.owner, true);
         Ok(Attempt::Queued { holder: self.waits(line, ticket.grant_ttl).await? })
